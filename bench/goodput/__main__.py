@@ -23,7 +23,7 @@ from bench.goodput.report import ORACLE, RESULTS, print_table, save
 from bench.goodput.runs import CLUSTERS, measured
 from lab.simulation.figures import compared
 from lab.simulation.site import default_config
-from lab.simulation.traffic import read_traffic
+from lab.simulation.traffic import lines_of, read_traffic
 from policies import PolicyError
 from serve.config.gateway import GatewayConfig
 from serve.errors import ConfigError
@@ -34,6 +34,7 @@ def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("--traffic", type=Path, help="play this file instead of the loads")
     arguments.add_argument("--config", type=Path, help="the cluster for --traffic; its first model serves")
+    arguments.add_argument("--speed", type=float, default=1.0, help="times faster than recorded that traces go")
     arguments.add_argument("--json", action="store_true", help="with --traffic: print JSON instead of a table")
     arguments.add_argument("--seeds", type=int, default=3, help="runs of each load and arm")
     arguments.add_argument("--first-seed", type=int, default=1)
@@ -47,8 +48,7 @@ def main() -> None:
         return
     try:
         config = GatewayConfig.load(chosen.config) if chosen.config else default_config()
-        with chosen.traffic.open("rb") as lines:
-            traffic = read_traffic(lines)
+        traffic = read_traffic(lines_of(chosen.traffic), chosen.speed)
         report = compared(traffic, config, chosen.first_seed, chosen.processes)
     except (ConfigError, PolicyError, OSError) as error:
         arguments.exit(2, f"{arguments.prog}: {error}\n")

@@ -9,16 +9,23 @@ from rich.table import Table
 
 from lab.plan.recorded import read
 from lab.plan.variants import Targets, assumptions, planned
+from lab.simulation.traffic import lines_of
 from serve.cli.output import FOUND, Json, console, print_json
 from serve.tools.doctor.decider import Decider
 
 
 def plan(
-    traffic: Annotated[Path, typer.Option("--traffic", help="JSON lines: a traffic file, or requests as for replay.")],
+    traffic: Annotated[
+        Path,
+        typer.Option(
+            "--traffic", help="JSON lines: a traffic file, requests as for replay, or traces of agents; gzip or plain."
+        ),
+    ],
     config: Annotated[Path, typer.Option("--config", "-c", help="The gateway's configuration file.")],
     ttft_ms: Annotated[float, typer.Option(help="Longest time to the first token, of 99 in 100.")] = 2000.0,
     tpot_ms: Annotated[float, typer.Option(help="Longest time per token after it, of 99 in 100.")] = 100.0,
     rate: Annotated[float, typer.Option(min=0.001, help="Requests per second, if the traffic has no times.")] = 10.0,
+    speed: Annotated[float, typer.Option(min=0.001, help="Times faster than recorded that traces go.")] = 1.0,
     most_gpus: Annotated[int, typer.Option(min=1, help="Give up beyond so many GPUs.")] = 16,
     as_json: Json = False,
 ) -> None:
@@ -28,7 +35,7 @@ def plan(
     """
     logging.getLogger("ray.serve.specgate.load").setLevel(logging.ERROR)  # simulated drafters may collapse
     decider = Decider.load(config)
-    played, assumed = read(traffic.read_bytes().splitlines(), decider, rate)
+    played, assumed = read(lines_of(traffic), decider, rate, speed)
     targets = Targets(ttft_ms, tpot_ms)
     report = planned(played, decider.config, targets, most_gpus)
     report["assumptions"] = [*assumptions(decider.config, targets), *assumed]

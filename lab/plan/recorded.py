@@ -8,7 +8,7 @@ from zlib import crc32
 import msgspec
 
 from lab.simulation.request import JSON, PROSE, TOOLS, SimRequest
-from lab.simulation.traffic import Traffic, read_traffic
+from lab.simulation.traffic import SESSIONS_BEGIN_S, Traffic, is_recorded_session, read_traffic
 from policies.classes import BIT, GROUPS
 from serve.errors import ConfigError, GatewayError
 from serve.tools.doctor.decider import Decider
@@ -20,8 +20,8 @@ _TOOLS = sum(BIT[name] for name in GROUPS["tools"])
 _JSON = sum(BIT[name] for name in (*GROUPS["json"], "structured"))
 
 
-def read(lines: Sequence[bytes], decider: Decider, rate_per_s: float) -> tuple[Traffic, list[str]]:
-    """Reads a traffic file, or requests in the format of `specgate replay`.
+def read(lines: Sequence[bytes], decider: Decider, rate_per_s: float, speed: float = 1.0) -> tuple[Traffic, list[str]]:
+    """Reads a traffic file, recorded sessions of agents, or requests in the format of `specgate replay`.
 
     Recorded requests may carry `t_s` and `output_tokens` beside `body` and `headers`.
 
@@ -29,6 +29,7 @@ def read(lines: Sequence[bytes], decider: Decider, rate_per_s: float) -> tuple[T
         lines: Of the file.
         decider: Reads the requests as the gateway does.
         rate_per_s: Of requests without a time.
+        speed: How many times faster than recorded sessions of agents go.
 
     Returns:
         The traffic, and what was assumed.
@@ -37,6 +38,11 @@ def read(lines: Sequence[bytes], decider: Decider, rate_per_s: float) -> tuple[T
         ConfigError: A line can't be read, or there is none.
     """
     first = next((line for line in lines if line.strip()), b"")
+    if is_recorded_session(first):
+        return read_traffic(lines, speed), [
+            f"sessions begin at random within {SESSIONS_BEGIN_S / 60:g} minutes and go {speed:g} times as fast as "
+            "recorded; all of their requests offer tools, and drafts are accepted as published for tool calls"
+        ]
     if _member(first, "prompt_tokens") or _member(first, "acceptance") or _member(first, "acceptance_at"):
         return read_traffic(lines), []
     requests: list[SimRequest] = []

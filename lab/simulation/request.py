@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from lab.sim.kv_cache import Part
 from policies import Candidate, RequestFeatures
@@ -40,6 +41,7 @@ class SimRequest:
         output_tokens: Tokens of its answer.
         prefix: Name and tokens of a text with which its prompt begins and which others share.
         features: Its facts for the policy; of its kind, unless it was recorded.
+        parts: Of its prompt, if they were recorded; else its prefix and its session make them.
         candidate: Where it went.
         first_s: When its first token was there.
         end_s: When it was complete.
@@ -53,6 +55,7 @@ class SimRequest:
     output_tokens: int
     prefix: tuple[str, int] = ("", 0)
     features: RequestFeatures | None = None
+    parts: tuple[Part, ...] = ()
     candidate: Candidate | None = None
     first_s: float = 0.0
     end_s: float = 0.0
@@ -61,6 +64,8 @@ class SimRequest:
     @property
     def prompt(self) -> tuple[Part, ...]:
         """The parts of its prompt; the conversation's own part grows from turn to turn."""
+        if self.parts:
+            return self.parts
         name, shared = self.prefix
         own = Part(("session", self.session), max(0, self.prompt_tokens - shared))
         return (Part(("prefix", name), min(shared, self.prompt_tokens)), own) if shared else (own,)
@@ -74,13 +79,18 @@ class SimRequest:
     @property
     def blocks(self) -> tuple[int, ...]:
         """Its prompt in blocks, as the gateway's prefix index cuts it."""
-        return tuple(hash((part.key, place)) for part in self.prompt for place in range(part.tokens // BLOCK_TOKENS))
+        return _blocks(self.prompt)
 
     def features_for(self, model: str) -> RequestFeatures:
         """Returns its facts for the policy."""
         if self.features is not None:
             return self.features
         return RequestFeatures(model, stream=True, conversation_key=self.session, **KINDS[self.kind])  # type: ignore[arg-type]
+
+
+@lru_cache(maxsize=16_384)  # a plan plays the same prompts many times
+def _blocks(parts: tuple[Part, ...]) -> tuple[int, ...]:
+    return tuple(hash((part.key, place)) for part in parts for place in range(part.tokens // BLOCK_TOKENS))
 
 
 @dataclass(frozen=True, slots=True)

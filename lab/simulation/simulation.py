@@ -14,7 +14,7 @@ from lab.simulation.engine import SimEngine
 from lab.simulation.request import Drafter, SimRequest
 from lab.simulation.site import Site
 from policies import Candidate
-from serve.routing.prefix_index import PrefixIndex
+from serve.routing.prefix_placement import Placed, PrefixPlacement
 
 _NEVER = math.inf
 _NEXT_END = attrgetter("next_end_s")
@@ -119,7 +119,8 @@ class _Run:
         self._rng = rng
         self._engines = site.all_engines()
         self._waiting: deque[tuple[SimRequest, Sequence[Candidate]]] = deque()
-        self._indexes: dict[str, PrefixIndex] = {}
+        self._placements: dict[str, PrefixPlacement] = {}
+        self._placed: dict[SimRequest, Placed] = {}  # where pools route by prefix
         self._now_s = 0.0
         self._outcome = Outcome(began_s=source.next_s(), engines=len(self._engines))
 
@@ -164,21 +165,31 @@ class _Run:
 
     def _replica(self, request: SimRequest, pool: str) -> SimEngine:
         """Returns a replica with room, chosen as the pool's `routing` says."""
-        replicas = {str(n): one for n, one in enumerate(self._site.engines[pool]) if one.requests < one.batch.seats}
         routing = self._site.config.models[self._site.model].pools[pool].routing
         if routing == "prefix":
-            index = self._indexes.setdefault(pool, PrefixIndex())
-            chosen = index.choose(request.blocks, {name: engine.requests for name, engine in replicas.items()})
-            assert chosen is not None
-            index.sent(chosen, request.blocks)
-            return replicas[chosen]
-        engines = list(replicas.values())
+            return self._by_prefix(request, pool)
+        engines = [engine for engine in self._site.engines[pool] if engine.requests < engine.batch.seats]
         if routing == "sticky":
             return engines[crc32(request.session.encode()) % len(engines)]
         return min((self._rng.choice(engines), self._rng.choice(engines)), key=lambda engine: engine.requests)
 
+    def _by_prefix(self, request: SimRequest, pool: str) -> SimEngine:
+        engines = self._site.engines[pool]
+        slots = {str(number): engine.batch.seats for number, engine in enumerate(engines)}
+        placement = self._placements.setdefault(pool, PrefixPlacement(lambda: slots))
+        for other, placed in self._placed.items():
+            if 0 < other.first_s <= self._now_s:
+                placed.begun()
+        blocks = request.blocks
+        url = placement.choose(blocks) or "0"  # of one replica there is no choice
+        self._placed[request] = placement.at(url, blocks)
+        self._placed[request].__enter__()
+        return engines[int(url)]
+
     def _end(self, engine: SimEngine) -> None:
         request = engine.finish(self._now_s)
+        if (placed := self._placed.pop(request, None)) is not None:
+            placed.__exit__()
         self._site.count(request, -1)
         self._arm.ended(request, self._now_s)
         self._source.ended(request)

@@ -1,13 +1,20 @@
-"""Traffic files: JSON lines, one request each, in order of time; the first line may state what drafters accept."""
+"""Traffic files: JSON lines, one request each, in order of time; the first line may state what drafters accept.
 
+Or a line is a recorded session of an agent (`lab.simulation.traces`). Files may be compressed with gzip.
+"""
+
+import gzip
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Annotated
 
 import msgspec
 
 from lab.simulation.request import ACCEPTANCE, KINDS, Drafter, SimRequest
+from lab.simulation.traces import arrivals, read_trace, requests_of
 from serve.errors import ConfigError
 
 _Chance = Annotated[float, msgspec.Meta(ge=0, le=1)]
@@ -17,6 +24,8 @@ _FORM = (
     "a request is a JSON object with `t_s`, `class`, `prompt_tokens` and `output_tokens`, and may have `session` and "
     "`prefix`; what drafters accept (`acceptance`, `acceptance_at`) only the first line may say"
 )
+_GZIP = b"\x1f\x8b"
+SESSIONS_BEGIN_S = 3600.0  # recorded ones, in which they begin at random
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
@@ -43,18 +52,43 @@ class Traffic:
 
     def fresh(self) -> list[SimRequest]:
         """Returns the requests as they were before anything was played."""
-        return [
-            SimRequest(one.at_s, one.session, one.kind, one.prompt_tokens, one.output_tokens, one.prefix, one.features)
-            for one in self.requests
-        ]
+        return [replace(one) for one in self.requests]
 
 
-def read_traffic(lines: Iterable[bytes]) -> Traffic:
+def lines_of(path: Path) -> list[bytes]:
+    """Returns the lines of a file, which may be compressed.
+
+    Raises:
+        ConfigError: It can't be read.
+    """
+    try:
+        data = path.read_bytes()
+        return (gzip.decompress(data) if data.startswith(_GZIP) else data).splitlines()
+    except (OSError, EOFError, zlib.error) as error:
+        raise ConfigError(f"{path} can't be read: {error}") from error
+
+
+def is_recorded_session(line: bytes) -> bool:
+    """Returns whether a line is a recorded session of an agent, and no request."""
+    try:
+        value = msgspec.json.decode(line)
+    except msgspec.DecodeError:
+        return False
+    return isinstance(value, dict) and isinstance(value.get("requests"), list)
+
+
+def read_traffic(lines: Sequence[bytes], speed: float = 1.0) -> Traffic:
     """Reads a traffic file. Requests without a session are conversations of their own.
+
+    Args:
+        lines: Of the file.
+        speed: How many times faster than recorded sessions of agents go.
 
     Raises:
         ConfigError: A line is no request, the times are not in order, or there is no request at all.
     """
+    if is_recorded_session(next((line for line in lines if line.strip()), b"")):
+        return _sessions(lines, speed)
     drafter = Drafter()
     requests: list[SimRequest] = []
     begun = False
@@ -80,6 +114,20 @@ def read_traffic(lines: Iterable[bytes]) -> Traffic:
     if not requests:
         raise ConfigError(f"the traffic holds no request: {_FORM}")
     return Traffic(requests, drafter)
+
+
+def _sessions(lines: Sequence[bytes], speed: float) -> Traffic:
+    traces = []
+    for number, line in enumerate(lines, 1):
+        if line.strip():
+            try:
+                traces.append(read_trace(line))
+            except ValueError as error:
+                raise ConfigError(f"line {number} of the traffic is no recorded session: {error}") from error
+    requests = requests_of(arrivals(traces, len(traces), SESSIONS_BEGIN_S, speed, 1))
+    if not requests:
+        raise ConfigError("the recorded sessions hold no request")
+    return Traffic(requests)
 
 
 def _is_header(line: bytes) -> bool:

@@ -316,12 +316,15 @@ class Attempts:
         span = self._span(request, slot, number, headers, resources) if self._telemetry.traced else INVALID_SPAN
         request.charge.settles(slot.hold.turn)
         sent_s = time.monotonic()
+        if not request.features.stream:  # its answer begins when it is whole, long after the prompt is computed
+            slot.hold.begun()
         try:
             posted = self._upstream.post(slot.endpoint, request.path, body, headers)
             response = await resources.enter_async_context(posted)
         except _RETRIED as error:  # caught before it passes through the span
             fail(span, error.code, error.status)
             raise
+        slot.hold.begun()
         meter.answered(response.status)
         if response.status == _OK:
             request.attribution.answering = Answering(slot.candidate, meter, sent_s)

@@ -16,3 +16,6 @@ class Hold(AbstractAsyncContextManager[Endpoint]):
     """
 
     turn: Turn
+
+    def begun(self) -> None:
+        """Tells that the answer has begun, so that the replica has computed the prompt."""

@@ -9,11 +9,8 @@ from collections import OrderedDict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 BLOCK_BYTES = 1024  # about 256 tokens
-_LONGEST_BLOCKS = 512  # of a prompt; what lies behind says nothing new about where it belongs
-_KEPT_BLOCKS = 4096  # for each replica, about a million tokens
-# What a replica's further request costs, in blocks: to compute 256 tokens of a prompt takes about as long as one more
-# sequence delays all the steps of an answer.
-_BLOCKS_PER_REQUEST = 1.0
+_LONGEST_BLOCKS = 2048  # of a prompt, half a million tokens: how much there is to compute counts as well
+_KEPT_BLOCKS = 8192  # for each replica, about two million tokens
 
 
 class PrefixIndex:
@@ -27,23 +24,19 @@ class PrefixIndex:
         self._kept_blocks = kept_blocks
         self._replicas: dict[str, OrderedDict[int, None]] = {}
 
-    def choose(self, blocks: Sequence[int], requests: Mapping[str, int]) -> str | None:
-        """Returns the replica where a prompt costs least: blocks to compute, and requests beyond the idlest replica's.
+    def choose(self, blocks: Sequence[int], loads: Mapping[str, float]) -> str | None:
+        """Returns the replica where a prompt costs least: what it must compute, and what it has to do anyway.
 
         Args:
             blocks: Of the prompt, from `blocks_of`.
-            requests: Requests on each replica that has room.
+            loads: What each replica that has room has to do, in blocks.
         """
-        if not requests:
-            return None
-        idlest = min(requests.values())
 
         def cost(replica: str) -> tuple[float, int]:
             missing = len(blocks) - self.known(replica, blocks)
-            waiting = _BLOCKS_PER_REQUEST * (requests[replica] - idlest)
-            return missing + waiting, len(self._replicas.get(replica, ()))
+            return missing + loads[replica], len(self._replicas.get(replica, ()))
 
-        return min(requests, key=cost)
+        return min(loads, key=cost, default=None)
 
     def known(self, replica: str, blocks: Sequence[int]) -> int:
         """Returns how many blocks a replica has, from the beginning without a gap.

@@ -1,17 +1,26 @@
 """Placement of prompts in a pool that routes by prefix: the index, and this gateway's requests on each replica."""
 
+from __future__ import annotations
+
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 from serve.routing.endpoint import Endpoint
 from serve.routing.hold import Hold
 from serve.routing.prefix_index import PrefixIndex
 
+# What a replica's further request costs, in blocks: to compute 256 tokens of a prompt takes about as long as one more
+# sequence delays all the steps of an answer.
+_BLOCKS_PER_REQUEST = 1.0
+# What a block costs that a replica has yet to compute for others. One that it must compute for this prompt costs twice
+# as much: the prompt waits for both, but only the latter keeps those waiting that come after it.
+_PER_WAITING_BLOCK = 0.5
+
 
 class PrefixPlacement:
-    """Chooses replicas by what they were sent, and counts what they have.
+    """Chooses replicas by what they were sent, and by what they still have to do.
 
     Args:
         slots: Returns the slots of each running replica, by URL.
@@ -21,6 +30,7 @@ class PrefixPlacement:
         self._slots = slots
         self._index = PrefixIndex()
         self._requests: Counter[str] = Counter()
+        self._waiting_blocks: Counter[str] = Counter()
 
     def choose(self, blocks: Sequence[int]) -> str:
         """Returns the URL of the best replica for a prompt; empty if none is known to have room."""
@@ -28,20 +38,65 @@ class PrefixPlacement:
         if len(slots) < 2:
             return ""
         self._index.keep(slots)
-        room = {url: self._requests[url] for url, most in slots.items() if self._requests[url] < most}
-        return self._index.choose(blocks, room) or ""
+        loads = {
+            url: _BLOCKS_PER_REQUEST * self._requests[url] + _PER_WAITING_BLOCK * self._waiting_blocks[url]
+            for url, most in slots.items()
+            if self._requests[url] < most
+        }
+        return self._index.choose(blocks, loads) or ""
 
-    @contextmanager
-    def at(self, url: str, blocks: Sequence[int]) -> Iterator[None]:
-        """Counts a request on the replica that serves it, as long as the context lasts."""
-        self._index.sent(url, blocks)
-        self._requests[url] += 1
-        try:
-            yield
-        finally:
-            self._requests[url] -= 1
-            if not self._requests[url]:
-                del self._requests[url]
+    def at(self, url: str, blocks: Sequence[int]) -> Placed:
+        """Returns a context that counts a request on the replica that serves it."""
+        return Placed(url, blocks, self._index, self._requests, self._waiting_blocks)
+
+
+class Placed(AbstractContextManager[None]):
+    """A request on the replica that serves it.
+
+    Args:
+        url: Of the replica.
+        blocks: Of its prompt.
+        index: Learns what the replica was sent.
+        requests: Counts requests by URL.
+        waiting_blocks: Counts blocks that are yet to be computed, by URL.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        blocks: Sequence[int],
+        index: PrefixIndex,
+        requests: Counter[str],
+        waiting_blocks: Counter[str],
+    ) -> None:
+        self._url = url
+        self._blocks = blocks
+        self._index = index
+        self._requests = requests
+        self._waiting_blocks = waiting_blocks
+        self._missing = 0
+
+    def __enter__(self) -> None:
+        self._missing = len(self._blocks) - self._index.known(self._url, self._blocks)
+        self._index.sent(self._url, self._blocks)
+        _count(self._requests, self._url, 1)
+        _count(self._waiting_blocks, self._url, self._missing)
+
+    def begun(self) -> None:
+        """Tells that the prompt is computed."""
+        _count(self._waiting_blocks, self._url, -self._missing)
+        self._missing = 0
+
+    def __exit__(self, *_: object) -> None:
+        self.begun()
+        _count(self._requests, self._url, -1)
+
+
+def _count(counts: Counter[str], url: str, change: int) -> None:
+    """Changes a count; one of zero is dropped, so that replicas that are gone leave nothing."""
+    counts[url] += change
+    if not counts[url]:
+        del counts[url]
 
 
 class PlacedHold(Hold):
@@ -57,14 +112,18 @@ class PlacedHold(Hold):
         self._hold = hold
         self._placement = placement
         self._blocks = blocks
-        self._counted = ExitStack()
+        self._placed: Placed
 
     async def __aenter__(self) -> Endpoint:
         endpoint = await self._hold.__aenter__()
         self.turn = self._hold.turn
-        self._counted.enter_context(self._placement.at(endpoint.url, self._blocks))
+        self._placed = self._placement.at(endpoint.url, self._blocks)
+        self._placed.__enter__()
         return endpoint
 
+    def begun(self) -> None:
+        self._placed.begun()
+
     async def __aexit__(self, *error: Any) -> None:
-        self._counted.close()
+        self._placed.__exit__(*error)
         await self._hold.__aexit__(*error)

@@ -1,13 +1,13 @@
 """Recorded sessions on replicas: how a trace is read, and what each choice of a replica comes to."""
 
-import gzip
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from bench.goodput.traces import BLOCK_TOKENS, CHOICES, Turn, arrivals, played
+from bench.goodput.traces import CHOICES, most, played
+from lab.simulation.request import BLOCK_TOKENS
+from lab.simulation.traces import Turn, arrivals, read_trace
 
 
 def request(at_s: float, first: int, blocks: int, **others: Any) -> dict[str, Any]:
@@ -25,16 +25,11 @@ TRACE = {
 }
 
 
-@pytest.fixture
-def file(tmp_path: Path) -> Path:
-    path = tmp_path / "traces.jsonl.gz"
-    with gzip.open(path, "wt") as lines:
-        lines.write(json.dumps(TRACE))
-    return path
+TRACES = [read_trace(json.dumps(TRACE).encode())]
 
 
-def test_a_trace_is_played_in_order_with_its_sub_agents_and_again_as_another_session(file: Path) -> None:
-    turns = arrivals(file, 2, 0.0, 2.0, 0)
+def test_a_trace_is_played_in_order_with_its_sub_agents_and_again_as_another_session() -> None:
+    turns = arrivals(TRACES, 2, 0.0, 2.0, 0)
     assert [turn.at_s for turn in turns if turn.session == "a/0"] == [0.0, 20.0, 25.0, 28.0, 45.0]
     assert {turn.session for turn in turns} == {"a/0", "a/1"}
     first, second = (turn for turn in turns if turn.at_s == 20.0)
@@ -43,16 +38,17 @@ def test_a_trace_is_played_in_order_with_its_sub_agents_and_again_as_another_ses
 
 
 @pytest.mark.parametrize("name", CHOICES)
-def test_every_choice_serves_every_request(file: Path, name: str) -> None:
-    row = played(arrivals(file, 6, 30.0, 1.0, 0), CHOICES[name]())
+def test_every_choice_serves_every_request(name: str) -> None:
+    row = played(arrivals(TRACES, 6, 30.0, 1.0, 0), CHOICES[name]())
     assert 0 <= row["hit_rate"] < 1
     assert row["ttft_p50_s"] <= row["ttft_p99_s"]
 
 
-def test_one_who_minds_prompts_finds_them_again_and_one_who_does_not_computes_them_anew(file: Path) -> None:
-    turns = arrivals(file, 12, 60.0, 1.0, 0)
+def test_one_who_minds_prompts_finds_them_again_and_one_who_does_not_computes_them_anew() -> None:
+    turns = arrivals(TRACES, 12, 60.0, 1.0, 0)
     rates = {name: played(turns, choice())["hit_rate"] for name, choice in CHOICES.items()}
     assert rates["prefix (ours)"] > 0.97 * rates["clairvoyant"]
+    assert max(rates.values()) <= most(turns)
     assert rates["round robin"] < 0.8 * rates["clairvoyant"]
 
 

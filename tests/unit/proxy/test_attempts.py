@@ -23,6 +23,7 @@ from serve.request.completion import parse
 from serve.request.patch import BodyPatch
 from serve.routing.class_queue import Asker
 from serve.routing.endpoint import Endpoint
+from serve.routing.hold import Hold
 from serve.routing.session_affinity import Affinity
 from serve.telemetry.instruments import Telemetry
 
@@ -116,7 +117,7 @@ class Rig:
         )
 
     @asynccontextmanager
-    async def first_response(self) -> AsyncIterator[tuple[str, int]]:
+    async def first_response(self, *, stream: bool = False) -> AsyncIterator[tuple[str, int]]:
         body = b'{"model":"m"}'
         decision = Decision("m", (), candidates=self._candidates)
         request = RoutedRequest(
@@ -126,7 +127,7 @@ class Rig:
             body=body,
             patch=BodyPatch(),
             parsed=parse(body),
-            features=RequestFeatures("m"),
+            features=RequestFeatures("m", stream=stream),
             decision=decision,
             guarded=False,
             attempt_numbers=count(1),
@@ -249,3 +250,17 @@ async def test_a_request_that_waits_for_a_slot_counts_in_the_pool_that_had_one(m
     ((waited_s, *labels),) = waits
     assert waited_s > 0.01
     assert labels == ["m", "a", "standard"]
+
+
+@pytest.mark.parametrize(("stream", "begun_before_it_is_sent"), [(True, False), (False, True)])
+async def test_the_slot_is_told_when_a_stream_begins_and_of_a_whole_answer_that_nobody_will_know(
+    stream: bool, begun_before_it_is_sent: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[str] = []
+    monkeypatch.setattr(Hold, "begun", lambda _: told.append("begun"))
+    upstream = Upstream(200)
+    post = upstream.post
+    monkeypatch.setattr(upstream, "post", lambda *given: (told.append("posted"), post(*given))[1])
+    async with Rig(upstream, "a").first_response(stream=stream):
+        assert "begun" in told[told.index("posted") :]
+    assert (told[0] == "begun") is begun_before_it_is_sent

@@ -60,6 +60,8 @@ def error_in(chunk: Mapping[str, Any]) -> EngineError | None:
         chunk: Of any shape.
     """
     choices = chunk.get("choices")
+    if choices and _is_usual(chunk, choices):
+        return None
     if choices is not None and not (isinstance(choices, list) and all([isinstance(each, dict) for each in choices])):
         return failed("a malformed chunk")
     for holder in (chunk, *(choices or ())):
@@ -129,6 +131,18 @@ class _Chunk(Struct, gc=False, forbid_unknown_fields=True):
 
 
 _decode = msgspec.json.Decoder(_Chunk).decode
+_OBJECTS = ("chat.completion.chunk", "text_completion")
+_MEMBERS, _MEMBERS_OF_CHOICE = frozenset(_Chunk.__struct_fields__), frozenset(_Choice.__struct_fields__)
+
+
+def _is_usual(chunk: Mapping[str, Any], choices: Any) -> bool:
+    """Returns whether a chunk of an answer has the members that all servers write, and no other."""
+    if type(choices) is not list or chunk.get("object") not in _OBJECTS or not _MEMBERS.issuperset(chunk):
+        return False
+    for choice in choices:  # noqa: SIM110 - any() with a generator would cost as much again
+        if type(choice) is not dict or not _MEMBERS_OF_CHOICE.issuperset(choice):
+            return False
+    return True
 
 
 class Ending:

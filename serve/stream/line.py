@@ -99,6 +99,8 @@ class Line:
         edit: Edit | None = None
         allowance_bytes = 0
         for stage in stages:
+            if stage is PASS:  # as most are
+                continue
             if stage.edit is not None:
                 edit, allowance_bytes = stage.edit, stage.allowance_bytes
                 self._may_skim = False
@@ -124,32 +126,48 @@ class Line:
         )
         self._pattern: FramePattern | None = None  # of what comes next, if it only adds to the same text
         self.over = False
-        self.slow = self._is_slow()
+        self.slow = any([each.slow for each in self._checks])
 
     def feed(self, data: bytes) -> bytes:
         """Returns the bytes that may be sent now."""
         if self._kept is not None:
             self._kept.add(data)
-        out: list[bytes] = []
-        passed: Sequence[Frame] = ()
-        check = self._check
         self._pattern = None
+        passed: Sequence[Frame] = ()
+        pending_bytes = 0
         frame = None
-        for frame in self._reader.feed(data):
-            passed = (frame,)
-            for stage in self._stages:
-                passed = stage.feed(passed[0]) if len(passed) == 1 else _each(stage, passed)
-            for each in passed:
-                out.append(each.raw or each.encoded())
-            if check.over:
-                self.over = True
-                break
+        frames = self._reader.feed(data)
+        if isinstance(frames, tuple):
+            (frame,) = frames
+            passed = self._through(frame)
+            out = _encoded(passed)
+        else:
+            parts: list[bytes] = []
+            for frame in frames:
+                passed = self._through(frame)
+                parts.append(_encoded(passed))
+                if self.over:
+                    break
+            out = parts[0] if len(parts) == 1 else b"".join(parts)
+            pending_bytes = self._reader.pending_bytes
         if self._may_skim:
             if frame is not None and len(passed) == 1 and passed[0] is frame:
                 self._pattern = self._reader.pattern(frame)
         elif self._may_be_slow:
-            self.slow = self._is_slow() or self._reader.pending_bytes >= _LONG_FRAME_BYTES
-        return out[0] if len(out) == 1 else b"".join(out)
+            slow = pending_bytes >= _LONG_FRAME_BYTES
+            for check in self._checks:
+                slow = slow or check.slow
+            self.slow = slow
+        return out
+
+    def _through(self, frame: Frame) -> Sequence[Frame]:
+        """Returns what goes on for one frame."""
+        passed: Sequence[Frame] = (frame,)
+        for stage in self._stages:
+            passed = stage.feed(passed[0]) if len(passed) == 1 else _each(stage, passed)
+        if self._check.over:
+            self.over = True
+        return passed
 
     def sink(self, write: Sink, otherwise: Sink) -> Sink:
         """Returns what takes the bytes of a stream as they arrive: every token comes here.
@@ -187,9 +205,6 @@ class Line:
 
         return take
 
-    def _is_slow(self) -> bool:
-        return any([check.slow for check in self._checks])
-
     def finish(self) -> bytes:
         """Ends the stream; returns the bytes that are left."""
         frames = self._reader.finish() if self._wants_rest and not self.over else ()
@@ -198,7 +213,13 @@ class Line:
         for stage in self._stages:
             passed = _each(stage, frames) if frames else ()
             frames = (*passed, *stage.finish())
-        return b"".join([frame.encoded() for frame in frames]) if frames else b""
+        return _encoded(frames)
+
+
+def _encoded(frames: Sequence[Frame]) -> bytes:
+    if len(frames) == 1:
+        return frames[0].raw or frames[0].encoded()
+    return b"".join([frame.encoded() for frame in frames])
 
 
 def _each(stage: Stage, frames: Iterable[Frame]) -> list[Frame]:

@@ -5,7 +5,7 @@ network may cut anywhere.
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from serve.http1.sse import BLANK_LINE, CR, LF, MAX_FRAME_BYTES
 from serve.stream.frame import Frame, TemplateLearner
@@ -101,14 +101,17 @@ class FrameReader:
         """The bytes that have arrived of a frame that is not complete."""
         return len(self._rest)
 
-    def feed(self, data: bytes) -> Iterable[Frame]:
-        """Returns the frames that are complete now, to be taken before the next call."""
+    def feed(self, data: bytes) -> tuple[Frame] | Iterator[Frame]:
+        """Returns the frames that are complete now, to be taken before the next call: one like the last as a tuple."""
         template = self._learner.template
         if template is not None and self._between:
-            if self._edit is not None and data.find(LF) == len(data) - len(BLANK_LINE) and data.endswith(BLANK_LINE):
+            text = template.match(data)
+            # Of what matches as it is, nothing is to be taken out: the template is that of frames without it.
+            if text is None and self._edit is not None and _is_line(data):
                 data = self._edit(data)
-            if (text := template.match(data)) is not None:
-                return (Frame(data, template, text),)  # exactly one frame like those before, as nearly always
+                text = template.match(data)
+            if text is not None:
+                return (Frame(data, template, text),)  # as nearly always
         return self._frames(self._cut(data))
 
     def finish(self) -> Sequence[Frame]:
@@ -156,7 +159,7 @@ class FrameReader:
             return self._cut_first(data)
         if self._rest or CR in data:
             frames = self._cut_anywhere(data)
-        elif data.find(LF) == len(data) - len(BLANK_LINE) and data.endswith(BLANK_LINE):
+        elif _is_line(data):
             frames = [data]  # exactly one frame of one line
         else:
             *frames, rest = data.split(BLANK_LINE)
@@ -191,6 +194,11 @@ class FrameReader:
             start = end.end()
         self._rest = bytearray(text[start:])
         return frames if self._exact else [_with_lf(frame) for frame in frames]
+
+
+def _is_line(data: bytes) -> bool:
+    """Returns whether data is exactly one frame of one line."""
+    return data.find(LF) == len(data) - len(BLANK_LINE) and data.endswith(BLANK_LINE)
 
 
 def _with_lf(frame: bytes) -> bytes:

@@ -48,10 +48,8 @@ def brings_content(arguments: Any) -> bool:
 
 def is_number(text: str) -> bool:
     """Returns whether a text is a number that nobody rounded."""
-    if sum(map(str.isdigit, text)) < LEAST_CHARS:
-        return False
     plain = text.translate(_UNSIGNED)
-    return plain.isdigit() and len(plain.strip("0")) >= _LEAST_FIGURES
+    return plain.isdigit() and len(plain) >= LEAST_CHARS and len(plain.strip("0")) >= _LEAST_FIGURES
 
 
 def is_place(text: str) -> bool:
@@ -114,12 +112,15 @@ def _is_name(text: str) -> bool:
 
 
 def _has_letters_and_digits(text: str) -> bool:
-    return any(map(str.isdigit, text)) and any(map(str.isalpha, text))
+    return not text.isalpha() and any(map(str.isdigit, text)) and any(map(str.isalpha, text))
 
 
 def _is_symbol(text: str) -> bool:
     """Returns whether a text is a name of several words, as programs have."""
     if len(text) < _SYMBOL_CHARS:
         return False
-    humps = (a.islower() and b.isupper() for a, b in pairwise(text))
-    return "_" in text or "-" in text or any(humps)
+    if "_" in text or "-" in text:
+        return True
+    if text.islower() or text.isupper():
+        return False
+    return any(a.islower() and b.isupper() for a, b in pairwise(text))

@@ -117,7 +117,9 @@ class _Text:
     def feed(self, text: str) -> str:
         """Returns the part of `text` that the client does not have yet, if it fits what the client has."""
         if not self.sent:
-            return self._send(text)
+            if text:
+                self.pieces.append(text)
+            return text
         if self.diverged is not None:
             self.diverged.append(text)
             return ""

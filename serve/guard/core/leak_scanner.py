@@ -65,7 +65,10 @@ class LeakScanner:
                 and "]" not in text  # with which a marker of MiniMax begins
                 and (("{" not in text and "[" not in text) or self._json)
             ):
-                self._pass(text)
+                if self._silent or self._json:
+                    self._pass(text)
+                else:
+                    self._quotation.feed(text)
                 return text
             return self._scan(text, ended=False)
         self._held.append(text)

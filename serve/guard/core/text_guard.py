@@ -43,8 +43,8 @@ class TextGuard:
             name: Of the field.
             text: What the engine adds to it.
         """
-        if name == "content":
-            self.spoke = self.spoke or not (text == "" or text.isspace())
+        if not self.spoke and name == "content":
+            self.spoke = not (text == "" or text.isspace())
         scanner = self._scanners.get(name) or self._scanner(name)
         ready = self._pass(name, scanner.feed(text))
         if scanner.leak_begun:

@@ -141,14 +141,16 @@ class TokenModel:
             return [*ids, _TURN_END], "stop"
         return ids, "abort" if fault.kind == "abort" else None
 
-    def _reader(self, body: Mapping[str, Any]) -> RawChoice:
+    def _reader(self, body: Mapping[str, Any]) -> RawChoice | _Unread:
+        if body.get("skip_special_tokens") is False:
+            return _Unread()
         tools = [tool["function"] for tool in body.get("tools") or ()]
         parser = StreamParser(self._grammar, tools, self._thinking, calls=bool(tools))
         return RawChoice(parser, own_ids=self._grammar in MODELS_OWN_IDS, reports=True)
 
     async def _whole(
         self, arrival: Arrival, body: Mapping[str, Any], prompt: list[int], ids: list[int], reason: str | None,
-        chat: RawChoice | None, fault: TokenFault | None,
+        chat: RawChoice | _Unread | None, fault: TokenFault | None,
     ) -> None:  # fmt: skip
         if reason is None:
             await arrival.hang_up()
@@ -167,7 +169,7 @@ class TokenModel:
 
     async def _stream(
         self, arrival: Arrival, body: Mapping[str, Any], prompt: list[int], ids: list[int], reason: str | None,
-        chat: RawChoice | None, fault: TokenFault | None,
+        chat: RawChoice | _Unread | None, fault: TokenFault | None,
     ) -> None:  # fmt: skip
         envelope = {"id": _ID, "created": _CREATED, "model": body["model"]}
         told = self._told(body)
@@ -210,6 +212,19 @@ class TokenModel:
             piece = ids[start : start + self._per_chunk]
             yield piece, decoder.decode(self._bytes([id_ for id_ in piece if id_ != _TURN_END]))
         yield [], ""
+
+
+class _Unread:
+    """The text as it is, for whoever reads it himself; as `RawChoice`."""
+
+    def feed(self, text: str) -> tuple[dict[str, Any], bool]:
+        return {"content": text} if text else {}, True
+
+    def finish(self) -> dict[str, Any]:
+        return {}
+
+    def reason(self, reason: Any) -> Any:
+        return reason
 
 
 def _text(content: Any) -> str:

@@ -78,6 +78,7 @@ def two(
     tells_ids: bool = True,
     accounts: AnyAccounts = NULL_ACCOUNTS,
     configured: str = "",
+    pool: Mapping[str, Any] | None = None,
     **guard: Any,
 ) -> Iterator[Two]:
     telemetry = Telemetry({})
@@ -92,7 +93,7 @@ def two(
         markers = FAMILIES[grammar]
         more: Any = {"thinking": thinking, "per_chunk": per_chunk, "tells_ids": tells_ids}
         pair = [TokenModel({}, grammar, markers, **more) for _ in range(2)]
-        gateway = resuming(*pair, configured or grammar, guard, thinking, telemetry, accounts)
+        gateway = resuming(*pair, configured or grammar, guard, thinking, telemetry, accounts, pool)
         stack, judged = await resources.enter_async_context(gateway)
         return Two(*pair, QWEN if grammar == "qwen3_coder" else KIMI, stack, judged, telemetry, run)
 
@@ -106,16 +107,22 @@ def two(
         loop.close()
 
 
-@pytest.fixture(scope="module", params=["qwen3_coder", "kimi_k2"])
+@pytest.fixture(
+    scope="module", params=[("qwen3_coder", None), ("kimi_k2", None), ("kimi_k2", {"parse": "gateway"})], ids=str
+)
 def engines(request: pytest.FixtureRequest) -> Iterator[Two]:
-    with two(request.param) as pair:
+    grammar, pool = request.param
+    with two(grammar, pool=pool) as pair:
         yield pair
 
 
-@pytest.fixture(scope="module", params=["qwen3_coder", "kimi_k2"])
+@pytest.fixture(
+    scope="module", params=[("qwen3_coder", None), ("kimi_k2", None), ("qwen3_coder", {"parse": "gateway"})], ids=str
+)
 def strict(request: pytest.FixtureRequest) -> Iterator[Two]:
     """Models that think and write several tokens a step; calls go out as they grow, and no violation is delivered."""
-    with two(request.param, thinking=True, per_chunk=3, mode="strict", arguments="live") as pair:
+    grammar, pool = request.param
+    with two(grammar, thinking=True, per_chunk=3, pool=pool, mode="strict", arguments="live") as pair:
         yield pair
 
 
@@ -334,6 +341,15 @@ def test_an_engine_without_ids_is_rerun() -> None:
         pair.say(QWEN, TokenFault("die", 60))
         assert said(pair.ask(stream=True))[2] == [("get_weather", ARGUMENTS), ("plan_trip", OTHERS)]
         assert resumed(pair.second) == []
+
+
+@pytest.mark.parametrize("pool", [{}, {"parse": "gateway"}], ids=str)
+def test_sglang_is_asked_for_no_ids_and_rerun(pool: Mapping[str, Any]) -> None:
+    with two(pool={**pool, "facts": {"engine": "sglang", "method": "none"}}) as pair:
+        pair.say(QWEN, TokenFault("die", 60))
+        assert said(pair.ask(stream=True))[2] == [("get_weather", ARGUMENTS), ("plan_trip", OTHERS)]
+        assert not any("return_token_ids" in body for _, body in (*pair.first.bodies, *pair.second.bodies))
+        assert 'specgate_resumes_total{model="m",outcome="rerun",reason="engine"}' in metrics_of(pair)
 
 
 def test_off_asks_for_no_ids() -> None:

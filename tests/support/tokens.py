@@ -51,6 +51,7 @@ async def resuming(
     thinking: bool = False,
     telemetry: Telemetry | None = None,
     accounts: AnyAccounts = NULL_ACCOUNTS,
+    pool: Mapping[str, Any] | None = None,
     **more: Any,
 ) -> AsyncIterator[tuple[Stack, list[AttemptResult]]]:
     """A stack whose speculative pool is the first model, and whose standard pool is the second one.
@@ -63,6 +64,7 @@ async def resuming(
         thinking: The models think, whatever a request says.
         telemetry: Keeps the metrics.
         accounts: Count what is used.
+        pool: Further configuration of both pools.
         more: Further configuration.
     """
     judged: list[AttemptResult] = []
@@ -72,7 +74,7 @@ async def resuming(
         await engine.listen()
     facts = {"speculative": SPECULATES, "standard": KNOWN}
     pools = {
-        name: {"kind": "remote", "url": engine.url, "facts": facts[name]}
+        name: {"kind": "remote", "url": engine.url, "facts": facts[name], **(pool or {})}
         for name, engine in zip(facts, engines, strict=True)
     }
     model = {"family": "sim", "grammar": grammar, "pools": pools, "guard": dict(guard or {}), "thinking": thinking}

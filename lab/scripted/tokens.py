@@ -51,6 +51,7 @@ class TokenModel:
         thinking: Its answers start inside reasoning.
         per_chunk: Tokens of a chunk.
         tells_ids: False for an engine that does not know what `return_token_ids` is.
+        holds: False for an engine that refuses strict tools.
 
     Attributes:
         answers: Raw texts by the last message.
@@ -70,6 +71,7 @@ class TokenModel:
         thinking: bool = False,
         per_chunk: int = 1,
         tells_ids: bool = True,
+        holds: bool = True,
     ) -> None:
         self.bodies: list[tuple[str, dict[str, Any]]] = []
         self.worked = 0
@@ -83,6 +85,7 @@ class TokenModel:
         self._thinking = thinking
         self._per_chunk = per_chunk
         self._tells_ids = tells_ids
+        self._holds = holds
 
     def encode(self, text: str) -> list[int]:
         """Returns the tokens of a text."""
@@ -106,6 +109,9 @@ class TokenModel:
             return
         if path == "/tokenize":
             await arrival.json({"tokens": self._prompt(body)})
+            return
+        if not self._holds and any(tool["function"].get("strict") for tool in body.get("tools") or ()):
+            await arrival.json(error("no grammar of ours says that", 400), 400)
             return
         prompt, prefix = self._prompt(body), []
         if _PROMPT_END in prompt[:-1]:

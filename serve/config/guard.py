@@ -42,6 +42,9 @@ class GuardConfig:
             vLLM is asked for the ids of their tokens, which clients do not see (docs/adr/0089). `all`: plain streams,
             too, when their engine is lost, by their text (docs/adr/0116). `off`: none. Only where broken responses are
             rerun, too.
+        escalate: How a call whose form was wrong runs again. `off`: as it did. `strict`: with strict tools, so that the
+            engine holds the call to their schemas, on pools that do not speculate and where no advisory warns of it; as
+            it did if the engine refuses that.
         history: Malformed calls of earlier turns: `fix` them, `warn` (count them), or `off`.
     """
 
@@ -58,6 +61,7 @@ class GuardConfig:
     max_held_bytes: Annotated[int, Ge(65_536)] = 16 * 1024 * 1024
     near_copies: Literal["off", "count", "rerun"] = "count"
     resume: Literal["off", "guarded", "all"] = "all"
+    escalate: Literal["off", "strict"] = "off"
     history: Literal["off", "warn", "fix"] = "fix"
 
     @property

@@ -97,7 +97,7 @@ class Gateway:
         self._attempts = Attempts(config, pools, upstream, telemetry, load)
         self._attempts.adopt(live.policy)
         self._guarded = GuardedPath(
-            self._attempts, telemetry, sink, config.models, transcripts, live.found, live.trusts
+            self._attempts, telemetry, sink, config.models, transcripts, lambda: live.policy, live.found, live.trusts
         )
         self._plain = PlainPath(self._attempts, telemetry, self._guarded.resumes, config.models)
 

@@ -9,13 +9,14 @@ from typing import get_args
 
 from opentelemetry.trace import Span
 
-from policies import Candidate, Cell, Trial
+from policies import Candidate, Cell, Policy, Trial
 from serve.config.guard import Arguments
 from serve.config.pool import ModelConfig
 from serve.errors import EngineError, GatewayError, InvalidRequestError
 from serve.guard.attempt_result import AttemptResult, ResultSink
 from serve.guard.core import GUARD_ERROR, Guard, GuardState, Outcome, Verdict
 from serve.guard.core.expectation import LazyRequest
+from serve.guard.escalation import escalated
 from serve.guard.evaluation import evaluate
 from serve.guard.fault import CONTROL, guard_fault, unjudged_error
 from serve.guard.finding import TrialFinding, finding_of
@@ -66,6 +67,7 @@ class GuardedPath:
         sink: Gets the result of every attempt.
         models: The configured models, by name.
         transcripts: Keeps what was sent for requests that were rerun.
+        policy: Returns the one in force.
         found: Gets what came of every trial.
         trusts: Returns whether a pool's answers of a class have been so clean that calls may go out while they grow.
 
@@ -80,12 +82,14 @@ class GuardedPath:
         sink: ResultSink,
         models: Mapping[str, ModelConfig],
         transcripts: AnyTranscripts,
+        policy: Callable[[], Policy],
         found: Callable[[Trial, TrialFinding], None] = lambda *_: None,
         trusts: Callable[[Cell], bool] = lambda _: False,
     ) -> None:
         self._transcripts = transcripts
         self._found = found
         self._trusts = trusts
+        self._policy = policy
         self._attempts = attempts
         self._telemetry = telemetry
         self._sink = sink
@@ -205,7 +209,12 @@ class GuardedPath:
             self.resumes.ended(request.decision.model, resumption, "sound" if good else "broken" if ran else "refused")
             if ran:
                 return True
-        return await self._again(repair, request, candidates, Written("", (), (), None))
+        from_start = Written("", (), (), None)
+        if self._models[request.decision.model].guard.escalate == "strict":
+            stricter = escalated(request, broken.outcome, candidates, self._policy())
+            if stricter is not None and await self._again(repair, *stricter, from_start):
+                return True
+        return await self._again(repair, request, candidates, from_start)
 
     async def _again(
         self, repair: _Repair, request: RoutedRequest, candidates: Sequence[Candidate], written: Written

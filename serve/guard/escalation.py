@@ -8,6 +8,7 @@ from msgspec import Raw, Struct
 from policies import Candidate, Cell, Policy, decide, is_suspected
 from serve.guard.core import Outcome
 from serve.proxy.routed_request import RoutedRequest
+from serve.request.completion import MALFORMED
 
 # Damage that a grammar makes impossible: the model or its parser was at a loss for the form, not for words.
 STRUCTURAL = frozenset({Outcome.INVALID_JSON, Outcome.SCHEMA_MISMATCH, Outcome.UNKNOWN_TOOL, Outcome.MARKER_LEAK})
@@ -50,7 +51,10 @@ def escalated(
     if not sound:
         return None
     patch = request.patch.copy()
-    patch.set("tools", _strict(request.patch.apply(request.body)))
+    try:
+        patch.set("tools", _strict(request.patch.apply(request.body)))
+    except MALFORMED:  # an engine may have taken what we do not
+        return None
     return request._replace(patch=patch, features=stricter), sound
 
 

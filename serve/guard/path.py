@@ -28,6 +28,8 @@ from serve.proxy.attempts import Attempt, Attempts
 from serve.proxy.exchange import Exchange
 from serve.proxy.relay import relay
 from serve.proxy.routed_request import RoutedRequest
+from serve.request.beside import beside
+from serve.request.density import LONG_BODY_BYTES
 from serve.telemetry.instruments import Telemetry
 from serve.telemetry.request_log import log_fault
 
@@ -211,7 +213,8 @@ class GuardedPath:
                 return True
         from_start = Written("", (), (), None)
         if self._models[request.decision.model].guard.escalate == "strict":
-            stricter = escalated(request, broken.outcome, candidates, self._policy())
+            is_long = len(request.body) > LONG_BODY_BYTES
+            stricter = await beside(is_long, escalated, request, broken.outcome, candidates, self._policy())
             if stricter is not None and await self._again(repair, *stricter, from_start):
                 return True
         return await self._again(repair, request, candidates, from_start)

@@ -246,10 +246,11 @@ class ClientConnection(asyncio.Protocol):
             self._count_head_bytes(len(data))
         if self._sink is not None:
             self._forward()
+            if self._sink is not None and self._phase is _BODY:
+                return  # nobody waits for a part of a stream
         elif self._response.buffered_bytes > READ_AHEAD_BYTES and not self._transport.is_closing():
             self._transport.pause_reading()
-        if self._sink is None or self._phase is not _BODY:
-            self._wake()
+        self._wake()
 
     def _count_head_bytes(self, received_bytes: int) -> None:
         self._response.head_bytes += received_bytes

@@ -192,8 +192,12 @@ class RequestResponseCycle:
         """
         if self.progress is not STARTED:
             return None
-        self._send_part(data, last=False)
-        return self._wire.drain
+        wire = self._wire
+        if self._framing is CHUNKED and data and not self._head:  # nearly every token of every stream
+            wire.write(encode_chunk(data))
+        else:
+            self._send_part(data, last=False)
+        return wire.drain
 
     def _is_over(self) -> bool:
         return self.progress is ENDED or self.progress is ABANDONED

@@ -39,11 +39,11 @@ class Kept:
             self._fold_what_fits()
         self._alike = len(self.parts)
 
-    def fold(self, like: FramePattern) -> None:
+    def fold(self, like: FramePattern | None) -> None:
         """Makes one frame of those that were appended to `parts` since the last `add`.
 
         Args:
-            like: What all of them look like.
+            like: What all of them look like; None if that is not known.
         """
         self._settle(like, self._alike)
         self._alike = len(self.parts)

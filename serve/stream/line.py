@@ -119,54 +119,65 @@ class Line:
             exact = exact and stage.exact
             if stage.limit_bytes is not None:
                 limits.append(stage.limit_bytes)
+        # Returns what goes on for one frame.
+        self._through = self._stages[0].feed if len(self._stages) == 1 else self._through_all
         self._wants_rest = self._check.exact
-        self._may_be_slow = not exact or bool(self._checks)
+        self._waits = not exact or bool(self._checks)
+        self._many_checks = len(self._checks) > 1
         self._reader = FrameReader(
             min(limits) if limits else MAX_FRAME_BYTES, exact=exact, edit=edit, allowance_bytes=allowance_bytes
         )
         self._pattern: FramePattern | None = None  # of what comes next, if it only adds to the same text
         self.over = False
-        self.slow = any([each.slow for each in self._checks])
+        self.slow = self._is_slow()
 
     def feed(self, data: bytes) -> bytes:
         """Returns the bytes that may be sent now."""
         if self._kept is not None:
             self._kept.add(data)
-        self._pattern = None
-        passed: Sequence[Frame] = ()
-        pending_bytes = 0
-        frame = None
         frames = self._reader.feed(data)
-        if isinstance(frames, tuple):
-            (frame,) = frames
-            passed = self._through(frame)
-            out = _encoded(passed)
-        else:
-            parts: list[bytes] = []
-            for frame in frames:
-                passed = self._through(frame)
-                parts.append(_encoded(passed))
-                if self.over:
-                    break
-            out = parts[0] if len(parts) == 1 else b"".join(parts)
-            pending_bytes = self._reader.pending_bytes
+        if not isinstance(frames, tuple):
+            return self._feed_each(frames)
+        (frame,) = frames
+        passed = self._through(frame)
         if self._may_skim:
-            if frame is not None and len(passed) == 1 and passed[0] is frame:
-                self._pattern = self._reader.pattern(frame)
-        elif self._may_be_slow:
-            slow = pending_bytes >= _LONG_FRAME_BYTES
-            for check in self._checks:
-                slow = slow or check.slow
-            self.slow = slow
-        return out
+            self._note(frame, passed)
+        else:
+            self.slow = self._check.slow or (self._many_checks and self._is_slow())
+        self.over = self._check.over
+        if len(passed) == 1:
+            return passed[0].raw or passed[0].encoded()
+        return _encoded(passed) if passed else b""
 
-    def _through(self, frame: Frame) -> Sequence[Frame]:
-        """Returns what goes on for one frame."""
+    def _feed_each(self, frames: Iterable[Frame]) -> bytes:
+        """Returns the bytes that may be sent for any number of frames."""
+        out: list[bytes] = []
+        frame: Frame | None = None
+        passed: Sequence[Frame] = ()
+        for frame in frames:
+            passed = self._through(frame)
+            out.append(_encoded(passed))
+            if self._check.over:
+                break
+        if self._may_skim:
+            self._note(frame, passed)
+        else:
+            self.slow = self._is_slow() or (self._waits and self._reader.pending_bytes >= _LONG_FRAME_BYTES)
+        self.over = self._check.over
+        return out[0] if len(out) == 1 else b"".join(out)
+
+    def _note(self, frame: Frame | None, passed: Sequence[Frame]) -> None:
+        """Notes what the next frame looks like if it is like the last one, and that has passed as it was."""
+        as_it_was = frame is not None and len(passed) == 1 and passed[0] is frame
+        self._pattern = self._reader.pattern(passed[0]) if as_it_was else None
+
+    def _is_slow(self) -> bool:
+        return any([check.slow for check in self._checks])
+
+    def _through_all(self, frame: Frame) -> Sequence[Frame]:
         passed: Sequence[Frame] = (frame,)
         for stage in self._stages:
             passed = stage.feed(passed[0]) if len(passed) == 1 else _each(stage, passed)
-        if self._check.over:
-            self.over = True
         return passed
 
     def sink(self, write: Sink, otherwise: Sink) -> Sink:
@@ -182,28 +193,51 @@ class Line:
         if not self._may_skim:
             return otherwise
         counter, skims, kept = self._counter, self._skims, self._kept
-        parts = kept.parts if kept is not None else None
+        parts = [] if kept is None else kept.parts
+        # Of the pattern in force, at hand since attributes cost every token more. Nothing begins with an empty tuple.
+        prefix: bytes | tuple[()] = ()
+        suffix, begin, end = b"", 0, 0
 
         def take(data: bytes) -> Drain:
-            like = self._pattern
-            if like is None or not data.startswith(like.prefix) or not data.endswith(like.suffix):
-                return otherwise(data)
-            frames = 1
-            if data.find(_QUOTE, like.begin) != len(data) - like.end:  # no quote within: one text, and nothing else
-                frames = like.count(data)
-                if not frames:
-                    return otherwise(data)
-            if parts is not None and kept is not None:
+            if not data.startswith(prefix) or not data.endswith(suffix) or data.find(_QUOTE, begin) != len(data) - end:
+                return take_other(data)
+            if kept is not None:
                 parts.append(data)
                 if len(parts) > kept.most:
-                    kept.fold(like)
+                    kept.fold(self._pattern)
             if counter is not None:
-                counter.chunks += frames
-            for skim in skims:
-                skim(data, frames)
+                counter.chunks += 1
+            if skims:
+                for skim in skims:
+                    skim(data, 1)
+            return write(data)
+
+        def take_other(data: bytes) -> Drain:
+            nonlocal prefix, suffix, begin, end
+            like = self._skimmed(data)
+            if like is None:
+                prefix = ()
+                return otherwise(data)
+            prefix, suffix, begin, end = like.prefix, like.suffix, like.begin, like.end
             return write(data)
 
         return take
+
+    def _skimmed(self, data: bytes) -> FramePattern | None:
+        """Tells the stages of frames that are all like the one before, and returns their pattern; None for others."""
+        like = self._pattern
+        if like is None or not data.startswith(like.prefix) or not data.endswith(like.suffix):
+            return None
+        frames = like.count(data)
+        if not frames:
+            return None
+        if self._kept is not None:
+            self._kept.parts.append(data)
+        if self._counter is not None:
+            self._counter.chunks += frames
+        for skim in self._skims:
+            skim(data, frames)
+        return like
 
     def finish(self) -> bytes:
         """Ends the stream; returns the bytes that are left."""

@@ -15,9 +15,10 @@ _BOM = b"\xef\xbb\xbf"
 _FRAME_END = re.compile(rb"(?>\r\n|\r|\n)(?>\r\n|\r(?!\Z)|\n)")
 _TAIL_BYTES = 3  # one less than the longest end of a frame
 _ENDS_FRAME = re.compile(rb"(?>\r\n|\r|\n){2}\Z")  # where nothing will follow
+_DATA = b"data: "
 _CHUNK = b"data: {"
 _CHOICES = b'"choices":[{'
-_TEXTS = (b'"content":"', b'"reasoning":"', b'"reasoning_content":"', b'"text":"', b'"arguments":"')
+_TEXT = re.compile(rb'"(?:content|reasoning|reasoning_content|text|arguments)":"(?!")')  # one that is not empty
 _STRING = re.compile(rb'"(?:[^"\\\r\n]|\\[^\r\n])*"\Z')
 Edit = Callable[[bytes], bytes]
 
@@ -59,12 +60,12 @@ def pattern_of(raw: bytes) -> FramePattern | None:
     if not raw.startswith(_CHUNK) or raw.find(LF) != len(raw) - len(BLANK_LINE):
         return None
     choices = raw.find(_CHOICES)  # what looks like a member before them may be anything
-    for member in _TEXTS if choices >= 0 else ():
-        if (found := raw.find(member, choices)) >= 0:
-            begin = found + len(member)
-            end = raw.find(b'"', begin)
-            return None if raw[end - 1 : end] == b"\\" or CR in raw else FramePattern(raw[:begin], raw[end:])
-    return None
+    member = _TEXT.search(raw, choices) if choices >= 0 else None
+    if member is None:
+        return None
+    begin = member.end()
+    end = raw.find(b'"', begin)
+    return None if raw[end - 1 : end] == b"\\" or CR in raw else FramePattern(raw[:begin], raw[end:])
 
 
 class FrameReader:
@@ -94,7 +95,7 @@ class FrameReader:
         self._rest = bytearray()  # of a frame that is not complete
         self._begun = False  # the stream has, and a byte order mark can't follow
         self._in_pieces = False  # pieces of the present frame have been returned
-        self._between = False  # nothing of the next frame has arrived
+        self._between = True  # nothing of the next frame has arrived
 
     @property
     def pending_bytes(self) -> int:
@@ -102,16 +103,19 @@ class FrameReader:
         return len(self._rest)
 
     def feed(self, data: bytes) -> tuple[Frame] | Iterator[Frame]:
-        """Returns the frames that are complete now, to be taken before the next call: one like the last as a tuple."""
-        template = self._learner.template
-        if template is not None and self._between:
-            text = template.match(data)
-            # Of what matches as it is, nothing is to be taken out: the template is that of frames without it.
-            if text is None and self._edit is not None and _is_line(data):
-                data = self._edit(data)
-                text = template.match(data)
-            if text is not None:
-                return (Frame(data, template, text),)  # as nearly always
+        """Returns the frames that are complete now, to be taken before the next call; where data is one, as a tuple."""
+        if self._between:
+            template = self._learner.template
+            if template is not None and (text := template.match(data)) is not None:
+                return (Frame(data, template, text),)  # as nearly always; nothing is to be taken out of it
+            if data.find(LF) == len(data) - len(BLANK_LINE) and data.startswith(_DATA) and data.endswith(BLANK_LINE):
+                if self._edit is not None:
+                    data = self._edit(data)
+                    if template is not None and (text := template.match(data)) is not None:
+                        return (Frame(data, template, text),)
+                if CR not in data and len(data) <= self._limit_bytes:
+                    self._begun = True
+                    return (Frame(data, learner=self._learner),)
         return self._frames(self._cut(data))
 
     def finish(self) -> Sequence[Frame]:
@@ -159,7 +163,7 @@ class FrameReader:
             return self._cut_first(data)
         if self._rest or CR in data:
             frames = self._cut_anywhere(data)
-        elif _is_line(data):
+        elif data.find(LF) == len(data) - len(BLANK_LINE) and data.endswith(BLANK_LINE):
             frames = [data]  # exactly one frame of one line
         else:
             *frames, rest = data.split(BLANK_LINE)
@@ -194,11 +198,6 @@ class FrameReader:
             start = end.end()
         self._rest = bytearray(text[start:])
         return frames if self._exact else [_with_lf(frame) for frame in frames]
-
-
-def _is_line(data: bytes) -> bool:
-    """Returns whether data is exactly one frame of one line."""
-    return data.find(LF) == len(data) - len(BLANK_LINE) and data.endswith(BLANK_LINE)
 
 
 def _with_lf(frame: bytes) -> bytes:

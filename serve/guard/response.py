@@ -58,6 +58,7 @@ class GuardedStream(Check):
         self._number = len(guard.verdicts)
         self._most_held_bytes = guard.settings.max_held_bytes
         self.limit_bytes = min(MAX_FRAME_BYTES, self._most_held_bytes)
+        self._long_held_bytes = 0 if guard.takes_long else LONG_HELD_BYTES
         self._held_bytes = 0
         self._fed_bytes = 0
         # As long as all that went out is the engine's own, the rest can follow should the guard fail.
@@ -147,11 +148,13 @@ class GuardedStream(Check):
         Raises:
             EngineError: It is too much.
         """
-        self._held_bytes += held_bytes
+        held_bytes += self._held_bytes
+        self._held_bytes = held_bytes
         if self._verbatim:
             self._waiting.append(frame)
-        self.slow = self.slow or self._held_bytes >= LONG_HELD_BYTES or self._guard.takes_long
-        if self._held_bytes > self._most_held_bytes:
+        if held_bytes >= self._long_held_bytes:
+            self.slow = True
+        if held_bytes > self._most_held_bytes:
             raise EngineError(f"The answer has more than {self._most_held_bytes} bytes that must wait for a check.")
 
     def _parse(self, frame: Frame) -> Sequence[Frame]:

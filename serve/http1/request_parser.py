@@ -24,11 +24,11 @@ def reject_ambiguous(version: str, method: str, url: bytes, headers: RawHeaders)
         url: The request target as it was sent.
         headers: With lower-case names.
     """
-    if sum([len(name) + len(value) for name, value in headers]) + len(url) > MAX_HEAD_BYTES:
+    names, values = zip(*headers, strict=True) if headers else ((), ())
+    if sum(map(len, names)) + sum(map(len, values)) + len(url) > MAX_HEAD_BYTES:
         return HeadTooLargeError(f"The request's head is longer than {MAX_HEAD_BYTES} bytes.")
     if version not in ("1.0", "1.1"):
         return InvalidRequestError(f"HTTP/{version} is not supported; use HTTP/1.1.")
-    names = [name for name, _ in headers]
     hosts = names.count(b"host")
     if method == "CONNECT":
         return InvalidRequestError("CONNECT is not supported: this server is not a forward proxy.")

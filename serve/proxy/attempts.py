@@ -22,7 +22,6 @@ from serve.proxy.routed_request import RoutedRequest
 from serve.proxy.span_attributes import attempt_attributes, attempt_name, tell_beginning, tell_usage
 from serve.proxy.upstream import Upstream, UpstreamResponse
 from serve.request.beside import beside
-from serve.request.completion import CompletionRequest
 from serve.request.density import LONG_BODY_BYTES
 from serve.routing.endpoint import Endpoint
 from serve.routing.first_free import first_free
@@ -89,7 +88,8 @@ class Attempt(NamedTuple):
 
     def _through(self, body: bytes) -> bytes:
         for stage in self.stages:
-            body = stage.whole(body)
+            if stage is not PASS:
+                body = stage.whole(body)
         return body
 
 
@@ -273,7 +273,7 @@ class Attempts:
         on_try(preferred)
         affinity = Affinity(
             partial(session_key, request.headers, request.features, attempt),
-            partial(_prompt_blocks, request.parsed, self._outgoing.salt(request, preferred.pool)),
+            partial(self._prompt_blocks, request, preferred.pool),
         )
         pools = [preferred.pool]
         try:
@@ -347,7 +347,8 @@ class Attempts:
             headers.pop("baggage", None)
         return span
 
-
-def _prompt_blocks(request: CompletionRequest, salt: str) -> tuple[int, ...]:
-    """Returns the blocks of a request's prompt, as the client wrote it, in a cache of that salt."""
-    return blocks_of([bytes(request.prompt), *(bytes(message.content) for message in request.messages or ())], salt)
+    def _prompt_blocks(self, request: RoutedRequest, pool: str) -> tuple[int, ...]:
+        """Returns the blocks of a request's prompt, as the client wrote it, in the cache of a pool's engines."""
+        parsed = request.parsed
+        parts = [bytes(parsed.prompt), *(bytes(message.content) for message in parsed.messages or ())]
+        return blocks_of(parts, self._outgoing.salt(request, pool))

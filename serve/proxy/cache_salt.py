@@ -30,16 +30,19 @@ class CacheSalts:
 
     Args:
         config: Says if tenants share caches.
+
+    Attributes:
+        is_on: They do not.
     """
 
     def __init__(self, config: AccessConfig) -> None:
-        self._is_on = config.mode == "required" and config.cache_salt == "tenant"
+        self.is_on = config.mode == "required" and config.cache_salt == "tenant"
         self._pools: frozenset[tuple[str, str]] = frozenset()
         self._tenants: dict[str, bytes] = {}
 
     def adopt(self, facts: Iterable[PoolFacts]) -> None:
         """Takes what is known of the pools' engines now."""
-        if self._is_on:
+        if self.is_on:
             self._pools = frozenset((each.model, each.pool) for each in facts if knows_salts(each))
 
     def of(self, request: RoutedRequest, pool: str) -> str:

@@ -87,8 +87,8 @@ class Journal:
         error = exchange.error or ("engine" if failed else "")
         # What costs every request is kept small; it becomes an `Ended` when somebody looks.
         kept = (
-            time.time(), time.monotonic() - exchange.arrived_s, exchange.request_id, exchange.principal, path, status,
-            error, asked, exchange.streaming, exchange.attribution,
+            exchange.arrived_s, time.monotonic(), exchange.request_id, exchange.principal, path, status, error, asked,
+            exchange.streaming, exchange.attribution,
         )  # fmt: skip
         self._last.append(kept)
         if not failed:
@@ -115,10 +115,11 @@ class Journal:
 
 
 def _ended(kept: _Kept) -> Ended:
-    at_s, duration_s, request_id, principal, path, status, error, asked, stream, served = kept
+    arrived_s, ended_s, request_id, principal, path, status, error, asked, stream, served = kept
+    at_s = time.time() - (time.monotonic() - ended_s)
     return Ended(
         at_s, request_id, served.engine_id, principal.tenant.name, path, status, error, served.model or asked,
         served.request_class, served.pool, served.speculative, served.headers.get("x-specgate-rerun", ""),
         served.headers.get("x-specgate-reasons", ""), tuple(served.faults), stream, served.waited_s,
-        served.first_token_s, duration_s,
+        served.first_token_s, ended_s - arrived_s,
     )  # fmt: skip

@@ -132,7 +132,7 @@ class Pools:
         raw = self._raw.get((model, candidate.pool)) if self._raw and request.path == _CHAT_PATH else None
         asks_ids = pool.tells_ids and _may_resume(request)
         asks_usage = takes_usage_out or (self._reports and _may_report(pool, request, candidate))
-        salt = self.salt(request, candidate.pool)
+        salt = self.salt(request, candidate.pool) if self._salts.is_on else ""
         if xargs or asks_usage or pool.served_name or pool.reasoning_field or raw or asks_ids or salt:
             patch = patch.copy()
             if salt:
@@ -168,8 +168,10 @@ class Pools:
 
 def _may_resume(request: RoutedRequest) -> bool:
     """Returns whether an answer may be gone on with exactly, so that the ids of its tokens are needed."""
+    if not request.guarded:
+        return False
     asked = bytes(request.parsed.return_token_ids) == b"true"  # then they are the client's
-    return request.guarded and not asked and obstacle(request.features) is None
+    return not asked and obstacle(request.features) is None
 
 
 def resumes(model: ModelConfig, pool: PoolConfig) -> bool:

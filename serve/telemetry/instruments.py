@@ -74,7 +74,7 @@ class Telemetry:
         if environ.get("OTEL_METRICS_EXPORTER", "none").strip().lower() not in ("none", "prometheus"):
             log.warning("OTEL_METRICS_EXPORTER has no effect: have a collector scrape /metrics of the admin API")
         self.metrics = metrics = Metrics()
-        self._requests = metrics.counter(
+        self._requests = metrics.tally(
             "specgate_requests",
             "Requests by model, pool, speculation and outcome",
             "model",
@@ -114,7 +114,7 @@ class Telemetry:
             "priority",
         )
         self._retries = metrics.counter("specgate_retries", "Attempts repeated before the first byte", "pool")
-        self._decisions = metrics.counter(
+        self._decisions = metrics.tally(
             "specgate_decisions",
             "Requests by the reasons of their decision; empty without one",
             "model",
@@ -195,7 +195,7 @@ class Telemetry:
             reasons: Ids of advisories, and the other names of reasons.
         """
         for reason in reasons or ("",):
-            self._decisions(model, pool, reason).inc()
+            self._decisions[model, pool, reason] += 1
 
     def ended(self, arrived_s: float, model: str, pool: str, speculative: str, status: int) -> None:
         """Records that a request is over.
@@ -208,7 +208,7 @@ class Telemetry:
             status: The response's HTTP status.
         """
         labels = (model, pool, speculative, str(status))
-        self._requests(*labels).inc()
+        self._requests[labels] += 1
         self._duration(*labels).observe(time.monotonic() - arrived_s)
 
     def failed(self, model: str, status: int, cause: str) -> None:

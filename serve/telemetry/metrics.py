@@ -1,5 +1,6 @@
 """Metrics of one gateway replica: counted as requests pass, or read when somebody scrapes."""
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache, partial
 from typing import Any, Literal, NamedTuple
@@ -80,6 +81,20 @@ class Metrics:
         self.declared.append(Declared(name, "histogram", labels, description))
         histogram = Histogram(name, description, labels, buckets=buckets, registry=self._registry)
         return cache(histogram.labels) if labels else lambda: histogram
+
+    def tally(self, name: str, description: str, *labels: str) -> dict[tuple[str, ...], int]:
+        """Returns a number for each set of the labels' values, to be added to; it becomes a counter at a scrape.
+
+        For what every request counts: without the library's lock and checks, that takes a fifth of the time.
+
+        Args:
+            name: Without `_total`.
+            description: What is counted.
+            *labels: Their names, at least one.
+        """
+        numbers: defaultdict[tuple[str, ...], int] = defaultdict(int)
+        self.read("counter", name, description, labels, lambda: list(numbers.items()))
+        return numbers
 
     def read(
         self, kind: Literal["counter", "gauge"], name: str, description: str, labels: Sequence[str], reading: Reading

@@ -42,7 +42,8 @@ class KeyRing:
     Args:
         stale_max_s: How long keys of the store are believed without news of it; None if there is no store.
         fallback: Returns the principal of a token that is no key of ours, or raises `InvalidApiKeyError`.
-        clock: Unix time in seconds.
+        clock: Unix time in seconds, which says when a key ends.
+        steady: Seconds that never jump, which say how long the store has been silent.
 
     Attributes:
         version: The store's version that is known here; 0 before the first.
@@ -53,12 +54,14 @@ class KeyRing:
         stale_max_s: float | None = None,
         fallback: Callable[[str], Principal] | None = None,
         clock: Callable[[], float] = time.time,
+        steady: Callable[[], float] = time.monotonic,
     ) -> None:
         self.version = 0
         self._stale_max_s = stale_max_s
         self._fallback = fallback
         self._clock = clock
-        self._heard_s = 0.0
+        self._steady = steady
+        self._heard_s = float("-inf")
         self._declared: dict[str, KeyRecord] = {}
         self._stored: dict[str, KeyRecord] = {}
         self._declared_tenants: dict[str, Tenant] = {}
@@ -79,28 +82,27 @@ class KeyRing:
         token = token_in(headers)
         if not token:
             raise InvalidApiKeyError(_MISSING)
-        now_s = self._clock()
         entry = self._entries.get(claimed_id(token))
         if entry is None:
-            return self._other(token, now_s)
+            return self._other(token)
         given = digest(token)
         for known in entry.hashes:
             if compare_digest(known.sha256, given):
                 break
         else:
             raise InvalidApiKeyError(_UNKNOWN)
-        principal = entry.principal
+        principal, now_s = entry.principal, self._clock()
         for ends_s in (known.until_s, principal.expires_s):
             if ends_s is not None and ends_s <= now_s:
                 raise InvalidApiKeyError(_EXPIRED)
-        if entry.is_stored and not self._is_fresh(now_s):
+        if entry.is_stored and not self._is_fresh():
             _unheard()
         self._used.add(principal.key_id)
         return principal
 
     def adopt(self, changes: KeyChanges) -> None:
         """Takes over news of the store; news without a change still say that the store lives."""
-        self._heard_s = self._clock()
+        self._heard_s = self._steady()
         self.version = changes.version
         touched = {key.id for key in changes.keys} | set(changes.removed_keys)
         terms = {tenant.name for tenant in changes.tenants} | set(changes.removed_tenants)
@@ -144,15 +146,15 @@ class KeyRing:
                 ending["store" if entry.is_stored else "file"] += 1
         return ending
 
-    def _other(self, token: str, now_s: float) -> Principal:
+    def _other(self, token: str) -> Principal:
         if self._fallback is not None and not claimed_id(token):
             return self._fallback(token)
-        if claimed_id(token) and not self._is_fresh(now_s):
+        if claimed_id(token) and not self._is_fresh():
             _unheard()
         raise InvalidApiKeyError(_UNKNOWN)
 
-    def _is_fresh(self, now_s: float) -> bool:
-        return self._stale_max_s is None or now_s - self._heard_s <= self._stale_max_s
+    def _is_fresh(self) -> bool:
+        return self._stale_max_s is None or self._steady() - self._heard_s <= self._stale_max_s
 
     def _index(self, touched: Iterable[str], tenants: Iterable[str]) -> None:
         """Makes new entries of some keys, and of all keys of some tenants."""

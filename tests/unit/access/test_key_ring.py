@@ -150,7 +150,7 @@ def test_before_the_first_news_of_the_store_nobody_can_say_that_a_key_is_wrong()
 
 def test_stored_keys_go_on_without_the_store_for_a_while_and_those_of_the_file_for_ever() -> None:
     clock = Clock()
-    ring = KeyRing(stale_max_s=60, clock=clock)
+    ring = KeyRing(stale_max_s=60, steady=clock)
     stored, stored_key = made()
     declared, declared_key = made()
     ring.declare([], [declared_key])
@@ -202,3 +202,13 @@ def test_keys_that_end_soon_are_counted_and_those_that_ended_or_stay_are_not() -
     assert ring.ending(10.0) == {"file": 2, "store": 1}
     ring.declare([], [])
     assert ring.ending(10.0) == {"file": 0, "store": 1}
+
+
+def test_a_wall_clock_that_jumps_makes_no_store_silent() -> None:
+    clock = Clock()
+    ring = KeyRing(stale_max_s=60, clock=clock)
+    token, key = made()
+    ring.adopt(KeyChanges(1, whole=True, keys=(key,)))
+    for jump_s in (86_400, -200_000):
+        clock.now_s += jump_s
+        ring.authenticate(bearer(token))

@@ -327,6 +327,8 @@ class Attempts:
         slot.hold.begun()
         meter.answered(response.status)
         if response.status == _OK:
+            if response.is_stream and not request.features.stream:
+                raise EngineError("The engine answered with a stream, for which nobody has asked.")
             request.attribution.answering = Answering(slot.candidate, meter, sent_s)
         if span.is_recording():
             tell_beginning(span, response, time.monotonic() - sent_s)

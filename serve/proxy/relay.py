@@ -10,7 +10,9 @@ from serve.proxy.exchange import Exchange
 from serve.proxy.headers import response_headers
 from serve.proxy.refusal import readable_refusal
 from serve.proxy.upstream import UpstreamResponse
-from serve.stream.ending import INCOMPLETE
+from serve.request.beside import beside
+from serve.request.density import LONG_BODY_BYTES
+from serve.stream.ending import INCOMPLETE, whole_failure
 from serve.stream.kept import Kept
 from serve.stream.line import PASS, Line, Stage
 from serve.stream.stages import End
@@ -19,6 +21,7 @@ from serve.telemetry.spans import fail
 
 GoOn = Callable[[EngineError], Awaitable[bool]]
 PIECE_BYTES = 8 * 1024  # worked off at once: a read can hold 20,000 tiny frames, 100 ms of work for the guard
+_COMPLETIONS = ("/v1/chat/completions", "/v1/completions")
 _MAX_ERROR_BYTES = 1024 * 1024  # of the body of an error
 
 
@@ -64,13 +67,17 @@ async def relay(
             False.
 
     Raises:
-        EngineError: The engine broke off; of a stream, part is already sent.
+        EngineError: The engine sent no answer, or broke off; of a stream, part is already sent.
     """
     response = attempt.response
     if not response.is_stream:
         headers = response_headers(response.headers)
         if response.status == 200:
             body = await attempt.body()
+            if exchange.path in _COMPLETIONS:  # and not where tokens are counted
+                failure = await beside(len(body) > LONG_BODY_BYTES, whole_failure, body)
+                if failure is not None:
+                    raise failure
         else:
             headers, body = readable_refusal(response.status, headers, await attempt.body(_MAX_ERROR_BYTES))
         await exchange.whole(response.status, headers, body)

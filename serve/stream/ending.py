@@ -33,8 +33,10 @@ _CODES = ("code", "status", "status_code", "statusCode")
 _LOWEST_ERROR = 400
 _FIELDS = frozenset({b"", b"data", b"event", b"id", b"retry"})  # of server-sent events; a comment has an empty name
 _BOM = b"\xef\xbb\xbf"
+_ERROR_MEMBER = b'error"'  # the end of a member's name, or of a text
 _MOST_CHARACTERS = 500  # of an engine's words
 _NOTHING = Raw()
+_NO_COMPLETION = "The engine sent an answer that is no completion."
 INCOMPLETE = "The engine ended the stream before the answer was complete."
 
 
@@ -74,6 +76,24 @@ def error_in(chunk: Mapping[str, Any]) -> EngineError | None:
     if not choices and (any(chunk.get(name) for name in _COMPLAINTS) or _has_bad_code(chunk)):
         return failed(_words(chunk))
     return None
+
+
+def whole_failure(body: bytes) -> EngineError | None:
+    """Returns why the body of a whole answer is none: an error in any shape, or anything but a completion.
+
+    Args:
+        body: Of a response with status 200: a proxy before an engine, or its page for browsers, may answer so too.
+    """
+    try:
+        complete = bool(_decode_whole(body).choices)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        complete = False
+    if complete and _ERROR_MEMBER not in body:
+        return None
+    try:
+        return error_in(decode_chunk(body)) or (None if complete else EngineError(_NO_COMPLETION))
+    except EngineError as error:
+        return error
 
 
 def is_readable(data: bytes | None) -> bool:
@@ -143,6 +163,19 @@ def _is_usual(chunk: Mapping[str, Any], choices: Any) -> bool:
         if type(choice) is not dict or not _MEMBERS_OF_CHOICE.issuperset(choice):
             return False
     return True
+
+
+class _AnyChoice(Struct, gc=False):
+    """An object, whatever is in it."""
+
+
+class _Whole(Struct, gc=False):
+    """A whole answer, as far as it must be one."""
+
+    choices: list[_AnyChoice]
+
+
+_decode_whole = msgspec.json.Decoder(_Whole).decode
 
 
 class Ending:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serve.stream.ending import Ending, error_around, error_in, is_finish
+from serve.stream.ending import Ending, error_around, error_in, is_finish, whole_failure
 
 CHOICE = {"index": 0, "delta": {"content": '"error": "x"'}, "finish_reason": None}
 
@@ -78,3 +78,28 @@ def test_an_answer_is_complete_once_every_choice_that_began_has_ended(
 @pytest.mark.parametrize("reason", ["abort", "error", "insufficient_system_resource", "", None, 7, ["stop"]])
 def test_a_finish_reason_that_nobody_knows_is_no_end(reason: Any) -> None:
     assert not is_finish(reason)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"<html>welcome</html>",
+        b"",
+        b'{"choices": [{"mess',
+        b'{"hello": "world"}',
+        b'{"choices": []}',
+        b'{"choices": ["one"]}',
+        b'{"choices": [{"message": {"content": "one"}}], "error": {"message": "out of memory"}}',
+        b'{"object": "error", "message": "out of memory"}',
+        b"\xff\xfe",
+        b"[" * 100_000,
+    ],
+)
+def test_a_body_that_is_no_completion_is_no_answer(body: bytes) -> None:
+    assert whole_failure(body) is not None
+
+
+@pytest.mark.parametrize("content", ["one", 'an "error": {"message": 1}', "error", None])
+def test_a_completion_is_one_whatever_it_says(content: str | None) -> None:
+    completion = {"choices": [{"message": {"content": content}, "finish_reason": "stop"}], "error": None}
+    assert whole_failure(msgspec.json.encode(completion)) is None

@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import socket
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
@@ -18,6 +17,7 @@ from serve.discovery.questions import EngineAnswer
 from serve.discovery.reading import read
 from serve.discovery.series import engine_metrics
 from serve.gateway.pools import PoolKey
+from serve.http1.addresses import ADDRESSES
 from serve.http1.connection_pool import Origin
 from serve.http1.listener import url_of
 from serve.routing.endpoint import Endpoint
@@ -61,9 +61,7 @@ async def addresses_of(url: str) -> list[str]:
         OSError: It has none, or nobody knows.
     """
     origin = Origin.of(url)
-    found = await asyncio.get_running_loop().getaddrinfo(origin.host, origin.port, type=socket.SOCK_STREAM)
-    hosts = dict.fromkeys(str(address[0]) for *_, address in found)
-    return [f"{url_of(host, origin.port)}{origin.prefix}" for host in hosts]
+    return [f"{url_of(host, origin.port)}{origin.prefix}" for host in await ADDRESSES.of(origin.host)]
 
 
 class PoolWatch:

@@ -3,10 +3,13 @@
 import asyncio
 import ssl
 from collections import defaultdict
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from urllib.parse import urlsplit
 
+from serve.http1.addresses import ADDRESSES
 from serve.http1.client import ClientConnection
 
 _IDLE_EXPIRY_S = 60.0
@@ -83,14 +86,24 @@ class ConnectionPool:
 
         try:
             async with asyncio.timeout(self._connect_timeout_s):
-                _, connection = await asyncio.get_running_loop().create_connection(
-                    lambda: ClientConnection(self._read_timeout_s, on_lost),
-                    origin.host,
-                    origin.port,
-                    ssl=self._context() if origin.tls else None,
-                )
+                *others, last = await ADDRESSES.of(origin.host)
+                for address in others:
+                    with suppress(ConnectionError):  # the next one may answer
+                        return await self._connect_to(address, origin, on_lost)
+                return await self._connect_to(last, origin, on_lost)
         except TimeoutError as error:
             raise ConnectTimeoutError(f"no connection within {self._connect_timeout_s:g} s") from error
+
+    async def _connect_to(
+        self, address: str, origin: Origin, on_lost: Callable[[ClientConnection], None]
+    ) -> ClientConnection:
+        _, connection = await asyncio.get_running_loop().create_connection(
+            lambda: ClientConnection(self._read_timeout_s, on_lost),
+            address,
+            origin.port,
+            ssl=self._context() if origin.tls else None,
+            server_hostname=origin.host if origin.tls else None,
+        )
         return connection
 
     def release(self, origin: Origin, connection: ClientConnection) -> None:

@@ -20,6 +20,7 @@
       IntegrityError                502  integrity_violation    yes
       PoolUnavailableError          503  pool_unavailable       yes, after `retry_after_s`
       TooManyConnectionsError       503  too_many_connections   yes, after `retry_after_s`
+      OutOfMemoryError              503  out_of_memory          yes, after `retry_after_s`
       ShuttingDownError             503  shutting_down          yes, after `retry_after_s`
       SharedStateError              503  shared_state_lost      yes, after `retry_after_s`
       DeadlineError                 504  deadline_exceeded      yes
@@ -225,6 +226,11 @@ class TooManyConnectionsError(GatewayError):
     status = 503
     type = "rate_limit_error"
     default_code = "too_many_connections"
+
+
+class OutOfMemoryError(GatewayError):
+    status = 503
+    default_code = "out_of_memory"
 
 
 class ShuttingDownError(GatewayError):

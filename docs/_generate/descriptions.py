@@ -136,6 +136,7 @@ ERRORS: dict[str, str] = {
     "head_too_large": "The request line and headers exceed 64 KiB.",
     "internal_error": "A bug in the gateway. The log has the traceback under the request id.",
     "engine_error": "The engine failed, or its connection broke before the response was complete. Retry.",
+    "out_of_memory": "The gateway has no memory left for this request. Wait `Retry-After` seconds.",
     "engine_stalled": "The engine sent nothing for `limits.stream_idle_timeout_s`. Retry.",
     "integrity_violation": "Every attempt produced a broken tool call or document. None of it was sent. Retry.",
     "pool_unavailable": "No replica of an allowed pool is up. Retry after `Retry-After`; see `serve status`.",

@@ -12,7 +12,13 @@ from policies.classes import GUARDED, class_of_names
 from serve.access.principal import ANONYMOUS, Authenticate, Principal, everybody
 from serve.config.gateway import GatewayConfig
 from serve.dialects.dialect import CHAT_PATH
-from serve.errors import DeadlineError, GatewayError, OverloadedError, PolicyConflictError
+from serve.errors import (
+    DeadlineError,
+    GatewayError,
+    OutOfMemoryError,
+    OverloadedError,
+    PolicyConflictError,
+)
 from serve.gateway.deadline import Deadlines
 from serve.guard.attempt_result import ResultSink
 from serve.guard.history import repair_history
@@ -46,6 +52,7 @@ from serve.telemetry.spans import fail, without_trace
 log = logging.getLogger("ray.serve.specgate.gateway")
 
 _COMPLETIONS = frozenset({CHAT_PATH, "/v1/completions"})
+_NO_MEMORY = "The gateway has no memory left for this request; try again, or with a shorter one."
 
 
 class Gateway:
@@ -157,6 +164,9 @@ class Gateway:
                 exchange.status = CLIENT_LEFT
                 fail(span, "client_left", exchange.status)
                 raise
+            except MemoryError:
+                log.error("[%s] no memory is left for a request", exchange.request_id)
+                await exchange.refuse(OutOfMemoryError(_NO_MEMORY, retry_after_s=1.0))
             except Exception:  # noqa: BLE001 - the last resort: the client gets an error, the log gets the place
                 log_fault(log, "a request failed", exchange.request_id)
                 await exchange.refuse(GatewayError("Internal error; see the gateway's log."))

@@ -88,6 +88,10 @@ test-up: $(READY) ## `ray up` on loopback, with an sshd of the test's own; then 
 test-chaos: $(READY) ## the latter with 5,000 requests for each rolling update (15 minutes)
 	@SPECGATE_UPDATE_REQUESTS=5000 $(BIN)/python -m pytest tests/chaos --timeout=1800 -rP
 
+.PHONY: test-faults
+test-faults: $(READY) ## clocks, disks, names, networks and more that fail under load, as a table (5 minutes; ARGS="--only NAME")
+	@$(BIN)/python -m tests.faults $(ARGS)
+
 .PHONY: test-agents agents
 test-agents: $(READY) $(AGENTS) ## client libraries and the installed agents through whole tool loops, scripted engines
 	@$(BIN)/python -m pytest tests/agents --numprocesses logical --dist loadscope

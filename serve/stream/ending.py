@@ -181,12 +181,19 @@ _decode_whole = msgspec.json.Decoder(_Whole).decode
 class Ending:
     """Follows the chunks of one answer, and knows whether it is complete.
 
+    A choice is over with its finish reason (ADR 0121). Clients that stop there and clients that read on must get the
+    same answer, so nobody should get what an engine says of it afterwards.
+
     Attributes:
         complete: Every choice that began has ended, and one did begin.
+        any_over: A choice has ended.
+        beyond: All that the last chunk says is of choices that had ended before.
     """
 
     def __init__(self) -> None:
         self._open: dict[int, bool] = {}
+        self.any_over = False
+        self.beyond = False
 
     @property
     def complete(self) -> bool:
@@ -202,6 +209,8 @@ class Ending:
             choices = _decode(data).choices
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             return self.feed_chunk(decode_chunk(data))
+        if self.any_over:
+            self.beyond = bool(choices) and all([self._is_over(each.index) and _says(each) for each in choices])
         for choice in choices:
             if choice.finish_reason:
                 return self._end(choices)
@@ -213,15 +222,20 @@ class Ending:
         """Does what `feed` does for a chunk of any shape that somebody has parsed."""
         if (error := error_in(chunk)) is not None:
             return error
+        choices = chunk.get("choices") or ()
         try:
+            if self.any_over:
+                self.beyond = bool(choices) and all(
+                    [self._is_over(each.get("index") or 0) and _says_more(each) for each in choices]
+                )
             return self._end(
-                [
-                    _Choice(each.get("index") or 0, finish_reason=each.get("finish_reason"))
-                    for each in chunk.get("choices") or ()
-                ]
+                [_Choice(each.get("index") or 0, finish_reason=each.get("finish_reason")) for each in choices]
             )
         except TypeError:
             return failed("a malformed chunk")
+
+    def _is_over(self, index: int) -> bool:
+        return not self._open.get(index, True)
 
     def _end(self, choices: list[_Choice]) -> EngineError | None:
         for choice in choices:
@@ -229,7 +243,21 @@ class Ending:
             if reason and not is_finish(reason):
                 return EngineError(f"The engine gave the answer up ({reason[:_MOST_CHARACTERS]}).")
             self._open[choice.index] = not reason and self._open.get(choice.index, True)
+            self.any_over = self.any_over or bool(reason)
         return None
+
+
+def _says(choice: _Choice) -> bool:
+    """Returns whether a choice of a chunk adds to an answer."""
+    delta = msgspec.json.decode(choice.delta) if choice.delta else None
+    text = msgspec.json.decode(choice.text) if choice.text else None
+    return _says_more({"delta": delta, "text": text})
+
+
+def _says_more(choice: Mapping[str, Any]) -> bool:
+    delta = choice.get("delta")
+    said = delta if isinstance(delta, Mapping) else {}
+    return bool(choice.get("text")) or any([value for name, value in said.items() if name != "role"])
 
 
 def _has_bad_code(chunk: Mapping[str, Any]) -> bool:

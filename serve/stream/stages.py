@@ -43,17 +43,17 @@ class End(Check):
         self._ending = Ending()
 
     def feed(self, frame: Frame) -> Sequence[Frame]:
-        """Returns the frame, or nothing if it is an error of another shape, or comes after the end."""
+        """Returns the frame, or nothing if it is an error of another shape, or says more after the end."""
         if self.over or self.done:
             return ()
-        if frame.template is not None:  # but for its text one that was judged before
+        if frame.template is not None and not self._ending.any_over:  # but for its text one that was judged before
             return (frame,)
         try:
             failure = self._judge(frame)
         except EngineError as error:  # no JSON, or not of an object
             failure = error
         if failure is None:
-            return (frame,)
+            return () if self._ending.beyond else (frame,)
         self.failure, self.over = failure, True
         if is_readable(frame.data()):
             if self._waits:

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from itertools import pairwise
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,6 +17,7 @@ Habit = Callable[[bytes], bytes]
 TEXTS = (b"a", b'data: {\\"error\\"', b"\\n\\n")
 CONTENT = [b'data: {"choices":[{"delta":{"content":"%s"}}]}\n\n' % text for text in TEXTS]
 STOP = b'data: {"choices":[{"delta":{},"finish_reason":"stop"}]}\n\n'
+USAGE = b'data: {"choices":[],"usage":{"prompt_tokens":1}}\n\n'
 FAILED = b'data: {"error":{"message":"died"}}\n\n'
 # As SSE allows: other line ends, no space, a comment.
 HABITS: dict[str, Habit] = {
@@ -101,3 +103,28 @@ def test_the_end_is_completed_where_it_lacks_line_ends_and_half_a_frame_is_withh
 def test_a_done_inside_an_answer_that_breaks_off_is_no_end() -> None:
     _, done, _ = relayed([b'data: {"choices":[{"delta":{"content":"data: [DONE]'])
     assert not done
+
+
+@habits
+@given(FRAMES, st.lists(st.sampled_from(CONTENT), min_size=1, max_size=4), PLACES)
+def test_what_an_engine_says_after_its_finish_reason_is_no_part_of_the_answer(
+    habit: Habit, frames: list[bytes], late: list[bytes], places: list[int]
+) -> None:
+    stream = b"".join(map(habit, [*frames, STOP, *late, USAGE, DONE]))
+    assert relayed(cut(stream, places)) == (b"".join(map(habit, [*frames, STOP, USAGE, DONE])), True, False)
+
+
+def test_a_choice_that_has_ended_says_no_more_while_others_go_on() -> None:
+    def said(index: int, text: str, reason: str | None = None) -> bytes:
+        choice = {"index": index, "delta": {"content": text}, "finish_reason": reason}
+        return b"data: " + msgspec.json.encode({"object": "chat.completion.chunk", "choices": [choice]}) + b"\n\n"
+
+    begun = [said(0, "a"), said(1, "b"), said(0, "c", "stop")]
+    ended = [said(1, "d"), said(1, "", "stop"), DONE]
+    assert relayed([*begun, said(0, "late"), *ended, said(0, "later")])[0] == b"".join([*begun, *ended])
+
+
+def test_an_empty_delta_after_the_finish_reason_passes() -> None:
+    empty = b'data: {"choices":[{"index":0,"delta":{"role":"assistant","content":""},"finish_reason":null}]}\n\n'
+    stream = b"".join([CONTENT[0], STOP, empty, DONE])
+    assert relayed([stream]) == (stream, True, False)

@@ -1,6 +1,7 @@
 """Every metric of the gateway, as its parts declare them."""
 
 from docs._generate.markdown import code, table
+from serve.admin.metrics import AUDIT_FAILING
 from serve.gateway.ingress import GatewayReplica
 from serve.telemetry.metrics import Declared
 
@@ -16,10 +17,10 @@ _ALL_ON = {
 
 
 def declared() -> list[Declared]:
-    """Returns every metric of the gateway, sorted by name."""
+    """Returns every metric of the gateway and the admin API, sorted by name."""
     telemetry = GatewayReplica(_ALL_ON, []).telemetry
     telemetry.shutdown()
-    return sorted(telemetry.metrics.declared)
+    return sorted([*telemetry.metrics.declared, AUDIT_FAILING])
 
 
 def metrics_table() -> str:

@@ -19,7 +19,7 @@ from serve.access.principal import MODELS_HEADER, Authenticate, Principal
 from serve.admin.audit import AuditEntry, AuditLog
 from serve.admin.authorization import PRINCIPAL, Authorized
 from serve.admin.keys import KeysApi
-from serve.admin.metrics import merge
+from serve.admin.metrics import AUDIT_FAILING, exposed, merge
 from serve.admin.page import SECURITY_HEADERS, Page, tagged
 from serve.admin.refusals import Refusals
 from serve.admin.replicas import GatewayReplicas, ask, metrics_of
@@ -178,7 +178,8 @@ class AdminRoutes:
                         url, key = engine["url"], engine["key"]
                         sources[Endpoint(url, key)] = {"replica": url.partition("://")[2], **labels}
         texts = await asyncio.gather(*map(metrics_of, sources))
-        merged = await asyncio.to_thread(merge, zip(sources.values(), texts, strict=True))
+        own = exposed(AUDIT_FAILING, self._audit.failing)
+        merged = await asyncio.to_thread(merge, [*zip(sources.values(), texts, strict=True), ({}, own)])
         return Response(merged, media_type=CONTENT_TYPE_LATEST)
 
     async def explain(self, request: fastapi.Request) -> Response:

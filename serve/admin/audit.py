@@ -29,6 +29,7 @@ log = logging.getLogger("ray.serve.specgate.audit")
 GENESIS = "0" * 64  # the hash before the first line
 _MAX_FILE_BYTES = 16 * 2**20
 _KEPT = 1000
+_PROBE_BYTES = 4096
 _MAX_TEXT = 1024
 _NAME = re.compile(r"audit-([0-9]{6,18})\.jsonl")
 
@@ -135,6 +136,25 @@ class AuditLog:
     def recent(self, limit: int) -> list[dict[str, Any]]:
         """Returns the newest lines of this process's life, newest first."""
         return list(self._recent)[::-1][:limit]
+
+    @property
+    def failing(self) -> bool:
+        """Changes would be refused: the log can't be written now. It is tried, so not too often."""
+        if self._folder is None:
+            return False
+        probe = self._folder / "probe"
+        try:
+            if self._lock is None:
+                self._continue(self._folder)
+            with open_regular(probe, os.O_WRONLY | os.O_CREAT) as file:
+                write_whole(file, bytes(_PROBE_BYTES))
+                os.fsync(file.fileno())
+            probe.unlink()
+        except (OSError, ConfigError):
+            with suppress(OSError):
+                probe.unlink()
+            return True
+        return False
 
     @property
     def last(self) -> str:

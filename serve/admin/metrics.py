@@ -2,6 +2,11 @@
 
 from collections.abc import Iterable, Mapping
 
+from serve.telemetry.metrics import Declared
+
+AUDIT_FAILING = Declared(
+    "specgate_audit_log_failing", "gauge", (), "1 while changes are refused because the audit log can't be written"
+)
 _ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 
 
@@ -33,6 +38,17 @@ def merge(expositions: Iterable[tuple[Mapping[str, str], str]]) -> str:
                 samples.append(_labelled(line, added))
     lines = (line for comments, samples in families.values() if samples for line in (*comments, *samples))
     return "".join(f"{line}\n" for line in lines)
+
+
+def exposed(metric: Declared, value: float) -> str:
+    """Returns a metric of the admin API's own, in Prometheus' format.
+
+    Args:
+        metric: Without labels.
+        value: Its only sample.
+    """
+    head = f"# HELP {metric.name} {metric.description}\n# TYPE {metric.name} {metric.type}\n"
+    return f"{head}{metric.name} {float(value)}\n"
 
 
 def _labelled(sample: str, added: str) -> str:

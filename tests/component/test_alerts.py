@@ -158,7 +158,7 @@ def broken() -> None:
     raise ValueError("a fault of a part")
 
 
-def causes(scene: Scene, replica: GatewayReplica, store: KeyStore, old: str) -> list[Cause]:
+def causes(scene: Scene, replica: GatewayReplica, store: KeyStore, old: str, audit: Path) -> list[Cause]:
     """Everything that can go wrong without Ray."""
     steady, greedy = scene.key("steady"), scene.key("greedy", requests_per_minute=60)
     thrifty = scene.key("thrifty", tokens_per_month=10**9)
@@ -223,6 +223,8 @@ def causes(scene: Scene, replica: GatewayReplica, store: KeyStore, old: str) -> 
         Cause({"SpecgateAdvisoriesOld": {}}, lambda: update_policy(advisories=old), update_policy),
         Cause({"SpecgatePolicyUpdateRefused": {}}, lambda: update_policy(nonsense=True), update_policy),
         Cause({"SpecgateKeysEnd": {}}, expire, lambda: store.revoke(ending.pop())),
+        Cause({"SpecgateAuditFailing": {}}, lambda: audit.rename(audit.with_name("away")),
+              lambda: audit.with_name("away").rename(audit)),
     ]  # fmt: skip
 
 
@@ -258,14 +260,14 @@ async def suffering(folder: Path) -> AsyncIterator[tuple[list[Cause], Cause, Gat
         scene = Scene(data.url, session, store)
         stack.callback(scene.rest_all)
         lag = Cause({"SpecgateEventLoopLag": {"replica": "replica"}}, scene.block, lambda: scene.rest("loop"))
-        yield causes(scene, replica, store, unchecked_since_2025(folder / "old")), lag, replica
+        yield causes(scene, replica, store, unchecked_since_2025(folder / "old"), folder / "audit"), lag, replica
 
 
 @needs_prometheus
 async def test_each_alert_fires_while_its_cause_lasts_and_stops_after(tmp_path: Path) -> None:
     async with (
         suffering(tmp_path) as (wrong, lag, replica),
-        admin_before() as admin_api,
+        admin_before(audit=tmp_path / "audit") as admin_api,
         prometheus(tmp_path, [{"targets": [admin_api.admin_api.partition("://")[2]]}], MINUTE_S) as asked,
     ):
         async with listening(replica.operators_app()) as operators:

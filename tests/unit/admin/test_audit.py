@@ -337,3 +337,30 @@ def test_a_line_whose_head_was_not_noted_any_more_is_no_fault(sealed: tuple[Path
     log.close()
     head.write_bytes(before)  # as if the power had failed between the two
     assert verify(folder, key_file=key).faults == ()
+
+
+def test_a_log_that_cannot_be_written_is_known_before_a_change_is_refused(tmp_path: Path) -> None:
+    folder = tmp_path / "audit"
+    log = AuditLog(folder)
+    assert not log.failing
+    folder.rename(tmp_path / "away")
+    assert log.failing
+    (tmp_path / "away").rename(folder)
+    assert not log.failing
+    with full_disk(after=next(folder.glob("*.jsonl"))):
+        assert log.failing
+    assert not log.failing
+    log.write(ENTRY)
+    log.close()
+    assert verify(folder).lines == 1
+    assert sorted(path.suffix for path in folder.iterdir()) == [".jsonl", ".lock"]
+
+
+def test_a_folder_that_comes_later_is_taken(tmp_path: Path) -> None:
+    (tmp_path / "audit").write_text("")
+    log = AuditLog(tmp_path / "audit")
+    assert log.failing
+    (tmp_path / "audit").unlink()
+    assert not log.failing
+    log.write(ENTRY)
+    log.close()

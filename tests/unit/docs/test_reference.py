@@ -20,8 +20,9 @@ DOCS = pages.DOCS
 ROOT = DOCS.parent
 SERVE = Path(serve.__file__).parent
 HEADER = re.compile(r"x-(?:specgate|sim|enable|request|session|should|api|real)-[a-z]+(?:-[a-z]+)*")
-OF_THE_REPLICA = (  # metrics without labels: there is one of each in a replica
-    "specgate_advisories_age_days", "specgate_detector_age_seconds", "specgate_event_loop_lag_seconds",
+OF_THE_REPLICA = (  # metrics without labels: there is one of each in a replica, or in the admin API
+    "specgate_advisories_age_days", "specgate_audit_log_failing", "specgate_detector_age_seconds",
+    "specgate_event_loop_lag_seconds",
     "specgate_policy_update_refused", "specgate_request_bodies_bytes",
 )  # fmt: skip
 NOT_THE_GATEWAY = ("tools", "cli")  # commands that send requests to any gateway

@@ -101,6 +101,28 @@ def test_a_tenants_prompts_of_all_sizes_are_estimated_right_in_sum(per_byte: flo
     assert sum(reply) == pytest.approx(sum(true), rel=0.1)
 
 
+KINDS = {"prose": 0.24, "padded": 0.26, "JSON": 0.33, "other languages": 0.36, "code": 0.40}  # tokens of a byte
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_streams_that_are_left_are_charged_within_a_tenth_whatever_a_tenant_mixes_and_others_do(seed: int) -> None:
+    numbers, estimates = random.Random(seed), Estimates(False, 1000)
+    shares = [numbers.random() ** 2 for _ in KINDS]
+    true = charged = 0
+    for number in range(600):
+        padding = RequestSize(numbers.choice([1, 10**6])), Usage(numbers.choice([0, 10**6]), 0, 10**6)
+        estimates.learn(("other", "key", "model", "plain"), *padding, streamed(numbers.choice([100, 10**5])))
+        size = RequestSize(numbers.choice([400, 2000, 8000, 20_000]))
+        (per_byte,) = numbers.choices(list(KINDS.values()), shares)
+        tokens = round(size.text_bytes * per_byte) + 12
+        if number > 50 and numbers.random() < 0.5:  # the client leaves before the usage
+            true += tokens
+            charged += estimates.of(GROUP, size, 1)[0]
+        else:
+            estimates.learn(GROUP, size, Usage(tokens, 0, 120), streamed(100))
+    assert charged == pytest.approx(true, rel=0.1)
+
+
 def test_many_answers_of_a_single_token_say_nothing_of_long_ones() -> None:
     """Each has a chunk for its role and one for its end, so that a chunk seems to hold a third of a token."""
     estimates = Estimates(False, 1000)

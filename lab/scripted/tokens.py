@@ -9,6 +9,7 @@ import asyncio
 import codecs
 import json
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
@@ -24,6 +25,7 @@ PROMPT_END = "<|im_start|>"
 _PROMPT_END = 1000
 _TURN_END = 1001
 _SPELLINGS = {_PROMPT_END: PROMPT_END, _TURN_END: "<|im_end|>"}
+_MOST_HITS = 2
 _ID, _CREATED = "chatcmpl-tokens", 1_700_000_000
 
 
@@ -42,6 +44,9 @@ class TokenFault(NamedTuple):
     text: str = ""
 
 
+Strike = Literal["die", "abort", "lost", "hang"]
+
+
 class TokenModel:
     """A model that answers each message with a text; a `Script`.
 
@@ -57,6 +62,10 @@ class TokenModel:
         answers: Raw texts by the last message.
         faults: Of its next generations, in their order.
         pause_s: After each chunk.
+        strikes: What hits the generations that are under way, each for those that began before it.
+        hits: How often answers were hit, by their message; none is more than twice.
+        drains: It takes no more requests.
+        written: Chunks so far.
         bodies: Of the requests, with their paths.
         worked: Tokens that it has read and written, of all its generations.
     """
@@ -78,6 +87,10 @@ class TokenModel:
         self.answers = answers
         self.faults = list(faults)
         self.pause_s = 0.0
+        self.strikes: list[Strike] = []
+        self.hits: Counter[str] = Counter()
+        self.drains = False
+        self.written = 0
         self._grammar = grammar
         self._spellings = {**_SPELLINGS, **dict(enumerate(markers, _FIRST_MARKER))}
         self._ids = {text: id_ for id_, text in self._spellings.items()}
@@ -112,6 +125,9 @@ class TokenModel:
             return
         if not self._holds and any(tool["function"].get("strict") for tool in body.get("tools") or ()):
             await arrival.json(error("no grammar of ours says that", 400), 400)
+            return
+        if self.drains:
+            await arrival.json(error("this engine is about to stop", 503), 503)
             return
         prompt, prefix = self._prompt(body), []
         if _PROMPT_END in prompt[:-1]:
@@ -178,7 +194,8 @@ class TokenModel:
         chat: RawChoice | _Unread | None, fault: TokenFault | None,
     ) -> None:  # fmt: skip
         envelope = {"id": _ID, "created": _CREATED, "model": body["model"]}
-        told = self._told(body)
+        told, struck = self._told(body), len(self.strikes)
+        said = self.decode(prompt[: prompt.index(_PROMPT_END)])
         await arrival.begin()
         if chat is not None:
             delta = {"role": "assistant", "content": ""}
@@ -195,15 +212,27 @@ class TokenModel:
                 choice |= {"delta": delta, "finish_reason": chat.reason(ended)}
             choice |= {"stop_reason": None, **({"token_ids": piece} if told else {})}
             await arrival.write(encode_frame({**envelope, "choices": [choice]}))
-            if self.pause_s:
-                await asyncio.sleep(self.pause_s)
+            self.written += 1
+            await asyncio.sleep(self.pause_s)
             if last:
                 break
+            if len(self.strikes) > struck and self.hits[said] < _MOST_HITS:
+                self.hits[said] += 1
+                await self._strike(arrival, envelope, self.strikes[struck])
+                return
         if reason is None and fault is not None and fault.kind == "die":
             await arrival.hang_up()
         if (body.get("stream_options") or {}).get("include_usage") and reason is not None:
             await arrival.write(encode_frame({**envelope, "choices": [], "usage": _usage(prompt, ids)}))
         await arrival.write(DONE)
+
+    async def _strike(self, arrival: Arrival, envelope: Mapping[str, Any], strike: Strike) -> None:
+        if strike == "die":
+            await arrival.hang_up()
+        if strike == "hang":
+            await arrival.gone.wait()
+        choice = {"index": 0, "delta": {}, "finish_reason": "abort"}
+        await arrival.write((encode_frame({**envelope, "choices": [choice]}) if strike == "abort" else b"") + DONE)
 
     def _told(self, body: Mapping[str, Any]) -> bool:
         return self._tells_ids and body.get("return_token_ids") is True

@@ -38,6 +38,20 @@ CUTS: Mapping[Outcome, tuple[Cut, Cut]] = {
     Outcome.MARKER_LEAK: (Cut.CLIENT, Cut.BEFORE),
 }
 MOST_RESUMES = 2
+MOST_LOSSES = 8  # of engines of one answer, as long as each has added to it
+
+
+def may_resume(outcome: Outcome, resumed: int, *, grew: bool) -> bool:
+    """Returns whether a broken answer may go on elsewhere once more.
+
+    An answer that takes every engine with it at the same place must not be given to all of them.
+
+    Args:
+        outcome: What was wrong with it.
+        resumed: How often it has gone on already.
+        grew: The last engine has added to it.
+    """
+    return resumed < (MOST_LOSSES if outcome is Outcome.FAILED and grew else MOST_RESUMES)
 
 
 class Had(NamedTuple):

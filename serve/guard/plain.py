@@ -13,6 +13,7 @@ from policies import Candidate
 from serve.config.pool import AUTO, NO_GRAMMAR, ModelConfig
 from serve.errors import EngineError, GatewayError
 from serve.guard.core import Outcome
+from serve.guard.cut import may_resume
 from serve.guard.path import rerun_order
 from serve.guard.plain_answer import PlainAnswer, ResumedStream
 from serve.guard.resume import ResumeEnd, Resumes, Resumption, Written
@@ -37,7 +38,6 @@ from serve.stream.kept import Kept
 from serve.telemetry.instruments import Telemetry
 
 _CHAT_PATH, _PATH = "/v1/chat/completions", "/v1/completions"
-_MOST_RESUMES = 8  # of one stream, whose engines are lost one after the other
 _MANY_PARTS = 64
 
 
@@ -137,31 +137,43 @@ class PlainPath:
             answer.parse(raw_text(model, reads).opener(request.parsed)())
         tried = [attempt.candidate]
         broken: EngineError | None = failure
+        length, before = answer.length, 0
         while broken is not None and not answer.finished:
             self._add_fault(request, tried[-1], broken)
-            resumption = await self._resumption(request, answer, tried, lost=kept.lost)
+            resumption = await self._resumption(request, answer, tried, lost=kept.lost, grew=length > before)
             if resumption is None:
                 return False
+            before = length
             try:
                 broken = await self._send(exchange, request, answer, tried, resumption)
             except GatewayError:
                 self._count(request, resumption, "refused")
                 return False
+            length = answer.length
         await exchange.end_stream([Frame(DONE)])
         return True
 
     async def _resumption(
-        self, request: RoutedRequest, answer: PlainAnswer, tried: list[Candidate], *, lost: bool
+        self, request: RoutedRequest, answer: PlainAnswer, tried: list[Candidate], *, lost: bool, grew: bool
     ) -> Resumption | None:
-        """Returns how a stream goes on, from the start as long as nothing of it is out; None if it can't."""
+        """Returns how a stream goes on, from the start as long as nothing of it is out; None if it can't.
+
+        Args:
+            request: Of the client.
+            answer: What the client has.
+            tried: Whose engines were lost.
+            lost: Nobody knows what the client has.
+            grew: The last engine has added to the answer.
+        """
         candidates = rerun_order(request.decision.candidates, tried, request.decision.trial)
-        if not answer.begun and not lost and len(tried) <= _MOST_RESUMES:
+        may = may_resume(Outcome.FAILED, len(tried) - 1, grew=grew)
+        if not answer.begun and not lost and may:
             return Resumption(request, candidates, Written(candidates[0].pool, (), (), None), Outcome.FAILED)
 
         async def make() -> Resumption:
             if lost:
                 raise CannotResumeError("long")
-            if len(tried) > _MOST_RESUMES:
+            if not may:
                 raise CannotResumeError("resumed")
             return await self._retold(request, answer, candidates)
 

@@ -47,6 +47,11 @@ class PlainAnswer:
         return bool(self._texts) or not self._readable
 
     @property
+    def length(self) -> int:
+        """Characters that went out."""
+        return sum(len(text) for texts in self._texts.values() for text in texts)
+
+    @property
     def had(self) -> Had:
         """What went out.
 

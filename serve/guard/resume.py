@@ -14,7 +14,7 @@ from policies import Candidate
 from serve.config.pool import ModelConfig
 from serve.errors import GatewayError
 from serve.guard.core import Guard, Outcome
-from serve.guard.cut import CUTS, MOST_RESUMES, Boundaries, Cut, Had, boundaries, joined
+from serve.guard.cut import CUTS, Boundaries, Cut, Had, boundaries, joined, may_resume
 from serve.proxy.attempts import Ask, Attempts
 from serve.proxy.raw_text import raw_text
 from serve.proxy.routed_request import RoutedRequest
@@ -190,7 +190,7 @@ class Resumes:
             raise CannotResumeError(obstacle(request.features) or "engine")
         if request.decision.trial is not None and request.decision.trial.paired:
             raise CannotResumeError("trial")  # which compares whole answers
-        if broken.resumed >= MOST_RESUMES:
+        if not may_resume(broken.outcome, broken.resumed, grew=bool(written.ids.written)):
             raise CannotResumeError("resumed")
         cuts = CUTS.get(broken.outcome)
         if cuts is None:
@@ -200,7 +200,7 @@ class Resumes:
             raise CannotResumeError("no_ids")
         able = [candidate for candidate in candidates if self._attempts.resumes(request, candidate)]
         cut = _Cutter(model, request, broken, written.pool, ids)
-        kept, text = await self.first(request, able, partial(cut.cut, cut=cuts[broken.resumed]))
+        kept, text = await self.first(request, able, partial(cut.cut, cut=cuts[min(broken.resumed, len(cuts) - 1)]))
         prefix = cut.prefix(kept, text, len(prompt))
         body = continuation(request.patch.apply(request.body), prompt, kept, text)
         resumed = request._replace(

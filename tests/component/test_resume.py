@@ -9,19 +9,16 @@ from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, contextmanager
 from typing import Any, NamedTuple
 
-import aiohttp
 import jsonschema
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from support.guard_harness import TOOL_PARAMETERS, TOOLS, read
+from support.guard_harness import TOOL_PARAMETERS, TOOLS
 from support.guard_stack import chunks_in, post
 from support.stack import Stack
-from support.tokens import KIMI_MARKERS, QWEN_MARKERS, asking, kimi_calls, qwen_call, resuming
+from support.tokens import KIMI_MARKERS, QWEN_MARKERS, asked, asking, kimi_calls, qwen_call, resuming
 
-from lab.conform.apis import MESSAGES, RESPONSES
-from lab.conform.apis.turn import End, ToolCall, Turn
-from lab.conform.client import Reply, send
+from lab.conform.apis.turn import End, Turn
 from lab.scripted.tokens import PROMPT_END, TokenFault, TokenModel
 from serve.config.rate_limits import RateLimitsConfig
 from serve.guard import resume
@@ -66,7 +63,7 @@ class Two(NamedTuple):
         self.judged.clear()
 
     def ask(self, api: str = "chat", **more: Any) -> Turn:
-        turn: Turn = self.run(_asked(self.stack.url, api, more))
+        turn: Turn = self.run(asked(self.stack.url, api, SAID, **more))
         return turn
 
 
@@ -130,52 +127,6 @@ def strict(request: pytest.FixtureRequest) -> Iterator[Two]:
 def qwen() -> Iterator[Two]:
     with two() as pair:
         yield pair
-
-
-async def _asked(url: str, api: str, more: Mapping[str, Any]) -> Turn:
-    """What a client has of an answer in its API, and how it broke the rules of that."""
-    parameters = {"description": "Does it.", "parameters": TOOL_PARAMETERS}
-    tools: list[Any] = TOOLS
-    if api == "chat":
-        path, body, headers = "/v1/chat/completions", asking(SAID), {}
-    elif api == "messages":
-        path, body, headers = MESSAGES.path, dict(MESSAGES.first("m", SAID)), dict(MESSAGES.headers(None))
-        tools = [{"name": tool["function"]["name"], "input_schema": TOOL_PARAMETERS} for tool in TOOLS]
-    else:
-        path, body, headers = RESPONSES.path, dict(RESPONSES.first("m", SAID)), dict(RESPONSES.headers(None))
-        tools = [{"type": "function", "strict": False, **parameters, "name": t["function"]["name"]} for t in TOOLS]
-    async with aiohttp.ClientSession() as session:
-        content = json.dumps({**body, "tools": tools, **more}).encode()
-        headers = {"content-type": "application/json", **headers}
-        reply = await send(session, "POST", f"{url}{path}", content, headers, 30.0)
-    assert b"token_ids" not in reply.body
-    return _chat_turn(reply) if api == "chat" else (MESSAGES if api == "messages" else RESPONSES).read(reply)
-
-
-def _chat_turn(reply: Reply) -> Turn:
-    turn = Turn()
-    if reply.status != 200 or reply.error is not None:
-        turn.fail(reply.error, "code")
-        return turn
-    whole = reply.json()
-    if whole is None:
-        *chunks, last = chunks_in(reply.body)
-        turn.fault_unless(last == "[DONE]", "no [DONE]")
-        message = read(chunks)
-        calls, finish = message["calls"], message["finish"]
-        usage = [chunk["usage"] for chunk in chunks if chunk.get("usage")]
-        turn.fault_unless(len(usage) <= 1, "usage twice")
-    else:
-        message = whole["choices"][0]["message"]
-        calls = [{"id": call["id"], **call["function"]} for call in message.get("tool_calls") or ()]
-        finish, usage = [whole["choices"][0]["finish_reason"]], [whole["usage"]]
-    turn.text, turn.reasoning = message.get("content") or "", message.get("reasoning") or ""
-    turn.calls = [ToolCall(call["id"], call["name"], call["arguments"]) for call in calls]
-    turn.fault_unless(len(finish) == 1, f"finish reasons {finish}")
-    turn.end = End.CUT if finish == ["length"] else End.COMPLETE
-    turn.tokens = (usage[0]["prompt_tokens"], usage[0]["completion_tokens"]) if usage else None
-    turn.fault_unless(len({call.id for call in turn.calls}) == len(calls), "an id twice")
-    return turn
 
 
 def said(turn: Turn) -> Any:
@@ -329,7 +280,7 @@ async def test_what_is_charged_is_the_whole_answer_once(stream: bool) -> None:
     fault = TokenFault("damage", at, DAMAGE["schema_mismatch"])
     pair = [TokenModel({SAID: QWEN}, "qwen3_coder", QWEN_MARKERS, faults) for faults in ([fault], [])]
     async with resuming(*pair, accounts=accounts) as (stack, _):
-        turn = await _asked(stack.url, "chat", {"stream": stream})
+        turn = await asked(stack.url, "chat", SAID, stream=stream)
     assert turn.end is End.COMPLETE
     assert resumed(pair[1])
     assert accounts.charge.meters[-1].usage == Usage(len(SAID) + 1, 0, length + 1)

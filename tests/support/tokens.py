@@ -1,10 +1,15 @@
-"""A gateway in front of two scripted engines that tell ids of tokens, and what a client assembles of an answer."""
+"""A gateway in front of two scripted engines that know their tokens, and what a client assembles of an answer."""
 
 import json
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
+import aiohttp
+
+from lab.conform.apis import MESSAGES, RESPONSES
+from lab.conform.apis.turn import End, ToolCall, Turn
+from lab.conform.client import Reply, send
 from lab.scripted.engine import ScriptedEngine
 from lab.scripted.tokens import PATHS, TokenModel
 from serve.guard.attempt_result import AttemptResult
@@ -12,8 +17,8 @@ from serve.limits.null import NULL_ACCOUNTS, AnyAccounts
 from serve.routing.endpoint import Endpoint
 from serve.routing.remote_pool import RemotePool
 from serve.telemetry.instruments import Telemetry
-from support.guard_harness import TOOLS
-from support.guard_stack import KNOWN, NO_ADVISORIES, SPECULATES
+from support.guard_harness import TOOL_PARAMETERS, TOOLS, read
+from support.guard_stack import KNOWN, NO_ADVISORIES, SPECULATES, chunks_in
 from support.stack import Stack, running
 
 QWEN_MARKERS = ("<tool_call>", "</tool_call>", "<think>", "</think>")
@@ -96,3 +101,56 @@ async def resuming(
 def asking(said: str, **more: Any) -> dict[str, Any]:
     """A chat request with tools."""
     return {"model": "m", "messages": [{"role": "user", "content": said}], "tools": TOOLS, **more}
+
+
+async def asked(url: str, api: str, said: str, **more: Any) -> Turn:
+    """What a client has of an answer in its API, and how it broke the rules of that.
+
+    Args:
+        url: Of the gateway.
+        api: `chat`, `messages` or `responses`.
+        said: The message.
+        more: Further members of the request.
+    """
+    parameters = {"description": "Does it.", "parameters": TOOL_PARAMETERS}
+    tools: list[Any] = TOOLS
+    if api == "chat":
+        path, body, headers = "/v1/chat/completions", asking(said), {}
+    elif api == "messages":
+        path, body, headers = MESSAGES.path, dict(MESSAGES.first("m", said)), dict(MESSAGES.headers(None))
+        tools = [{"name": tool["function"]["name"], "input_schema": TOOL_PARAMETERS} for tool in TOOLS]
+    else:
+        path, body, headers = RESPONSES.path, dict(RESPONSES.first("m", said)), dict(RESPONSES.headers(None))
+        tools = [{"type": "function", "strict": False, **parameters, "name": t["function"]["name"]} for t in TOOLS]
+    async with aiohttp.ClientSession() as session:
+        content = json.dumps({**body, "tools": tools, **more}).encode()
+        headers = {"content-type": "application/json", **headers}
+        reply = await send(session, "POST", f"{url}{path}", content, headers, 30.0)
+    assert b"token_ids" not in reply.body
+    return _chat_turn(reply) if api == "chat" else (MESSAGES if api == "messages" else RESPONSES).read(reply)
+
+
+def _chat_turn(reply: Reply) -> Turn:
+    turn = Turn()
+    if reply.status != 200 or reply.error is not None:
+        turn.fail(reply.error, "code")
+        return turn
+    whole = reply.json()
+    if whole is None:
+        *chunks, last = chunks_in(reply.body)
+        turn.fault_unless(last == "[DONE]", "no [DONE]")
+        message = read(chunks)
+        calls, finish = message["calls"], message["finish"]
+        usage = [chunk["usage"] for chunk in chunks if chunk.get("usage")]
+        turn.fault_unless(len(usage) <= 1, "usage twice")
+    else:
+        message = whole["choices"][0]["message"]
+        calls = [{"id": call["id"], **call["function"]} for call in message.get("tool_calls") or ()]
+        finish, usage = [whole["choices"][0]["finish_reason"]], [whole["usage"]]
+    turn.text, turn.reasoning = message.get("content") or "", message.get("reasoning") or ""
+    turn.calls = [ToolCall(call["id"], call["name"], call["arguments"]) for call in calls]
+    turn.fault_unless(len(finish) == 1, f"finish reasons {finish}")
+    turn.end = End.CUT if finish == ["length"] else End.COMPLETE
+    turn.tokens = (usage[0]["prompt_tokens"], usage[0]["completion_tokens"]) if usage else None
+    turn.fault_unless(len({call.id for call in turn.calls}) == len(calls), "an id twice")
+    return turn

@@ -33,13 +33,14 @@ class TokenFault(NamedTuple):
     """A fault of one generation.
 
     Attributes:
-        kind: `die`: the connection breaks. `abort`: the engine gives the answer up. `lost`: the stream ends without a
-            reason. `stop`: the turn ends too early. `damage`: another text follows, and the turn ends.
+        kind: `die`: the connection breaks. `hang`: nothing follows. `abort`: the engine gives the answer up. `lost`:
+            the stream ends without a reason. `stop`: the turn ends too early. `damage`: another text follows, and the
+            turn ends.
         at: After so many tokens.
         text: What follows instead.
     """
 
-    kind: Literal["die", "abort", "lost", "stop", "damage"]
+    kind: Literal["die", "hang", "abort", "lost", "stop", "damage"]
     at: int
     text: str = ""
 
@@ -66,6 +67,7 @@ class TokenModel:
         hits: How often answers were hit, by their message; none is more than twice.
         drains: It takes no more requests.
         written: Chunks so far.
+        gone: Generations that hung until the gateway left.
         bodies: Of the requests, with their paths.
         worked: Tokens that it has read and written, of all its generations.
     """
@@ -90,7 +92,7 @@ class TokenModel:
         self.strikes: list[Strike] = []
         self.hits: Counter[str] = Counter()
         self.drains = False
-        self.written = 0
+        self.written = self.gone = 0
         self._grammar = grammar
         self._spellings = {**_SPELLINGS, **dict(enumerate(markers, _FIRST_MARKER))}
         self._ids = {text: id_ for id_, text in self._spellings.items()}
@@ -220,8 +222,8 @@ class TokenModel:
                 self.hits[said] += 1
                 await self._strike(arrival, envelope, self.strikes[struck])
                 return
-        if reason is None and fault is not None and fault.kind == "die":
-            await arrival.hang_up()
+        if reason is None and fault is not None and fault.kind in ("die", "hang"):
+            await self._strike(arrival, envelope, "die" if fault.kind == "die" else "hang")
         if (body.get("stream_options") or {}).get("include_usage") and reason is not None:
             await arrival.write(encode_frame({**envelope, "choices": [], "usage": _usage(prompt, ids)}))
         await arrival.write(DONE)
@@ -230,7 +232,10 @@ class TokenModel:
         if strike == "die":
             await arrival.hang_up()
         if strike == "hang":
-            await arrival.gone.wait()
+            try:
+                await arrival.gone.wait()
+            finally:
+                self.gone += 1
         choice = {"index": 0, "delta": {}, "finish_reason": "abort"}
         await arrival.write((encode_frame({**envelope, "choices": [choice]}) if strike == "abort" else b"") + DONE)
 

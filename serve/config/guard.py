@@ -45,6 +45,9 @@ class GuardConfig:
         escalate: How a call whose form was wrong runs again. `off`: as it did. `strict`: with strict tools, so that the
             engine holds the call to their schemas, on pools that do not speculate and where no advisory warns of it; as
             it did if the engine refuses that.
+        stall_s: A stream goes on elsewhere, as `resume` says, if its engine sends nothing for so long and for ten times
+            as long as ever before in that stream. 0: only `limits.stream_idle_timeout_s` ends it.
+        stall_share: Of a model's streams, so many may be taken from an engine that is silent.
         history: Malformed calls of earlier turns: `fix` them, `warn` (count them), or `off`.
     """
 
@@ -62,6 +65,8 @@ class GuardConfig:
     near_copies: Literal["off", "count", "rerun"] = "count"
     resume: Literal["off", "guarded", "all"] = "all"
     escalate: Literal["off", "strict"] = "off"
+    stall_s: Annotated[float, Ge(0)] = 30.0
+    stall_share: Annotated[float, Ge(0), Le(1)] = 0.01
     history: Literal["off", "warn", "fix"] = "fix"
 
     @property

@@ -106,7 +106,7 @@ class Gateway:
         self._guarded = GuardedPath(
             self._attempts, telemetry, sink, config.models, transcripts, lambda: live.policy, live.found, live.trusts
         )
-        self._plain = PlainPath(self._attempts, telemetry, self._guarded.resumes, config.models)
+        self._plain = PlainPath(self._attempts, telemetry, self._guarded.resumes, config.models, self._guarded.stalls)
 
     @property
     def policy(self) -> Policy:

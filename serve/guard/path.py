@@ -28,6 +28,7 @@ from serve.proxy.attempts import Attempt, Attempts
 from serve.proxy.exchange import Exchange
 from serve.proxy.relay import relay
 from serve.proxy.routed_request import RoutedRequest
+from serve.proxy.stalls import Stalls
 from serve.request.beside import beside
 from serve.request.density import LONG_BODY_BYTES
 from serve.telemetry.instruments import Telemetry
@@ -75,6 +76,7 @@ class GuardedPath:
 
     Attributes:
         resumes: Makes resumptions.
+        stalls: Gives streams up whose engine has stalled.
     """
 
     def __init__(
@@ -97,6 +99,7 @@ class GuardedPath:
         self._sink = sink
         self._models = models
         self.resumes = Resumes(attempts, models, telemetry.metrics)
+        self.stalls = Stalls(models, telemetry.metrics)
 
     async def respond(self, exchange: Exchange, request: RoutedRequest) -> None:
         """Sends the response, made of one attempt or several.
@@ -136,6 +139,7 @@ class GuardedPath:
                 await relay(exchange, attempt, self._telemetry)
                 return
             if guarded.streamed:
+                self.stalls.watch(request, attempt)
                 model_name, pool = request.decision.model, attempt.candidate.pool
                 exchange.attribution.first_token_s = self._telemetry.first_token(exchange.arrived_s, model_name, pool)
             try:
@@ -241,6 +245,7 @@ class GuardedPath:
             if response.status != 200 or response.is_stream != guarded.streamed:
                 self._add_fault(request, candidate, "no_rerun", f"no rerun: the engine answered {response.status}")
                 return False
+            self.stalls.watch(request, attempt)
             tried.append(candidate)
             repair.written = written._replace(pool=written.pool or candidate.pool, ids=attempt.ids)
             kept = len(written.kept)

@@ -26,6 +26,7 @@ from serve.proxy.outgoing import goes_on
 from serve.proxy.raw_text import raw_text
 from serve.proxy.relay import line_of, relay, send_stream
 from serve.proxy.routed_request import RoutedRequest
+from serve.proxy.stalls import Stalls
 from serve.request.beside import beside
 from serve.request.completion import parse
 from serve.request.engine_options import leaves_usage_out
@@ -49,14 +50,21 @@ class PlainPath:
         telemetry: Spans and metrics.
         resumes: Makes resumptions.
         models: The configured models, by name.
+        stalls: Give streams up whose engine has stalled.
 
     Attributes:
         models: Names of those whose plain requests it serves: some engine of theirs can go on with an answer.
     """
 
     def __init__(
-        self, attempts: Attempts, telemetry: Telemetry, resumes: Resumes, models: Mapping[str, ModelConfig]
+        self,
+        attempts: Attempts,
+        telemetry: Telemetry,
+        resumes: Resumes,
+        models: Mapping[str, ModelConfig],
+        stalls: Stalls,
     ) -> None:
+        self._stalls = stalls
         self._attempts = attempts
         self._telemetry = telemetry
         self._resumes = resumes
@@ -100,6 +108,7 @@ class PlainPath:
             attempt = await self._attempts.first_response(request, candidates, resources, exchange.attribution.tried)
             kept = go_on = None
             if attempt.response.is_stream:
+                self._stalls.watch(request, attempt)
                 kept = Kept()
                 go_on = partial(self._go_on, exchange, request, attempt, kept, resources)
             try:
@@ -249,6 +258,7 @@ class PlainPath:
             attempt = await self._attempts.first_response(resumption.request, resumption.candidates, resources)
             if not attempt.response.is_stream:
                 raise EngineError(f"The engine answered with status {attempt.response.status}.")
+            self._stalls.watch(request, attempt)
             tried.append(attempt.candidate)
             exchange.attribution.rerun(attempt.candidate, tried[-2], kept)
             exchange.span.set_attribute("specgate.resumed", kept)

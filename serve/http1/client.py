@@ -80,6 +80,16 @@ class ClientConnection(asyncio.Protocol):
         """
         return self._phase is _IDLE and not self._transport.is_closing() and not self._arrivals.poll(0)
 
+    @property
+    def silence_s(self) -> float:
+        """Seconds since the last byte of a response that is not complete; 0 while its reader is slower."""
+        waits = self._phase is _BODY and self._waiter is not None and self._drain is None
+        return self._loop.time() - self._last_byte_at if waits else 0.0
+
+    def give_up(self) -> None:
+        """Ends a response whose engine is silent for too long, and tells the engine."""
+        self._abort(TimeoutError("silent for much longer than before"))
+
     def send(self, head: bytes, body: bytes) -> None:
         """Sends a request. The connection is new, or the response to the request before was finished."""
         self._phase = _HEAD

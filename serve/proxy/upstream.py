@@ -30,6 +30,7 @@ class UpstreamResponse:
         headers: Response headers.
         is_stream: True if the body is an SSE stream; an error never is.
         first: The first bytes of the body; empty if there is no body.
+        left: Nobody reads it any more; the connection may be another response's.
     """
 
     def __init__(self, connection: ClientConnection, first: bytes, max_whole_bytes: int = sys.maxsize) -> None:
@@ -38,6 +39,7 @@ class UpstreamResponse:
         kind = self.headers.get("content-type", "")
         self.is_stream = self.status < _LOWEST_ERROR and kind.lower().startswith("text/event-stream")
         self.first = first
+        self.left = False
         self._connection = connection
         self._max_whole_bytes = max_whole_bytes
 
@@ -67,6 +69,16 @@ class UpstreamResponse:
     def stop(self) -> None:
         """Ends `pump`. Call it again for what follows; an engine whose response is left is told."""
         self._connection.stop()
+
+    @property
+    def silence_s(self) -> float:
+        """Seconds for which its engine has sent nothing; 0 while something waits for its reader."""
+        return 0.0 if self.left else self._connection.silence_s
+
+    def give_up(self) -> None:
+        """Ends it, as if its engine had stopped sending for as long as any may."""
+        if not self.left:
+            self._connection.give_up()
 
     async def body(self, limit_bytes: int = sys.maxsize) -> bytes:
         """Returns the whole body.
@@ -189,12 +201,14 @@ class _Post(AbstractAsyncContextManager[UpstreamResponse]):
         self._request = request
         self._body = body
         self._connection: ClientConnection
+        self._response: UpstreamResponse
 
     async def __aenter__(self) -> UpstreamResponse:
-        self._connection, response = await self._upstream.begin(self._origin, self._request, self._body)
-        return response
+        self._connection, self._response = await self._upstream.begin(self._origin, self._request, self._body)
+        return self._response
 
     async def __aexit__(self, *_: object) -> None:
+        self._response.left = True
         self._upstream.end(self._origin, self._connection)
 
 

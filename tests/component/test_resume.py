@@ -28,7 +28,7 @@ from serve.limits.actor import connect
 from serve.limits.answer_meter import Meter
 from serve.limits.null import NULL_ACCOUNTS, AnyAccounts, NullAccounts, NullCharge
 from serve.limits.usage import Usage
-from serve.proxy import keep_alive
+from serve.proxy import keep_alive, stalls
 from serve.telemetry.instruments import Telemetry
 
 EXAMPLES = int(os.environ.get("SPECGATE_RESUME_EXAMPLES", "15"))  # for each of 12 cells
@@ -210,11 +210,18 @@ def test_damage_that_comes_again_is_cut_further_back_and_then_the_request_runs_a
     assert [str(each.verdict.outcome) for each in qwen.judged] == ["schema_mismatch", "schema_mismatch", "clean"]
 
 
-def test_an_answer_that_breaks_again_and_again_ends_in_an_error(qwen: Two) -> None:
-    faults = [TokenFault("die", 40)] * 4
-    qwen.say(QWEN, *faults, then=faults)
+def test_an_answer_that_breaks_again_at_the_same_place_ends_in_an_error(qwen: Two) -> None:
+    nothing = [TokenFault("abort", 0)] * 4
+    qwen.say(QWEN, TokenFault("die", 40), *nothing, then=nothing)
     assert qwen.ask(stream=True).end is End.ERROR
     assert len(qwen.judged) == 4  # two resumes and one rerun
+
+
+def test_an_answer_that_grows_goes_on_whenever_its_engine_is_lost(qwen: Two) -> None:
+    faults = [TokenFault("die", 40)] * 4
+    qwen.say(QWEN, *faults, then=faults)
+    assert said(qwen.ask(stream=True))[2] == [("get_weather", ARGUMENTS), ("plan_trip", OTHERS)]
+    assert len(qwen.judged) > 4
 
 
 @pytest.mark.parametrize(
@@ -489,6 +496,18 @@ def test_a_plain_stream_that_nobody_goes_on_with_ends_in_an_error(plain: Two) ->
     plain.say(PLAIN, *[TokenFault("die", 1)] * 9, then=[TokenFault("die", 1)] * 9)
     assert plain.ask(stream=True, tools=None).end is End.ERROR
     assert 'specgate_resumes_total{model="m",outcome="error",reason="resumed"}' in metrics_of(plain)
+
+
+@pytest.mark.parametrize("tools", [True, False])
+def test_a_stream_whose_engine_stalls_goes_on_elsewhere(monkeypatch: pytest.MonkeyPatch, tools: bool) -> None:
+    monkeypatch.setattr(stalls, "TICK_S", 0.01)
+    with two(stall_s=0.2) as pair:
+        pair.say(QWEN, TokenFault("hang", 60))
+        got = pair.ask(stream=True, **({} if tools else {"tools": None}))
+        assert (got.end, got.faults) == (End.COMPLETE, [])
+        assert len(resumed(pair.second)) == 1
+        assert 'specgate_stalled_streams_total{model="m",outcome="given_up"} 1.0' in metrics_of(pair)
+        assert pair.first.gone == 1  # the engine was told before another one wrote
 
 
 def test_a_plain_answer_of_which_nothing_is_out_runs_again(plain: Two) -> None:

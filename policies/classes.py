@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from functools import lru_cache
+from itertools import product
 
 from policies.errors import PolicyError
 
@@ -54,6 +55,16 @@ JUDGED = (*KINDS, "strict", "thinking")  # finer classes would have too few answ
 ALL_KINDS = sum(BIT[kind] for kind in KINDS)
 CHECKED = ALL_KINDS - BIT["plain"]
 NUMBERS = BIT["logprobs"] | BIT["prompt_logprobs"]  # right or wrong, and nobody checks them
+
+
+@lru_cache(maxsize=1)
+def copying_classes() -> tuple[str, ...]:
+    """Returns the classes, as cells name them, whose answers copy names of the prompt into calls or JSON."""
+    choices = product(
+        *([0, *(BIT[name] for name in GROUPS[group])] for group in ("tools", "json")),
+        *([0, BIT[name]] for name in ("strict", "thinking")),
+    )
+    return tuple(class_of(sum(bits)) for bits in choices if any(bits[:2]))
 
 
 def names_of(mask: int) -> tuple[str, ...]:

@@ -24,6 +24,7 @@ from policies.policy import ModelPolicy, Policy, Rule, ServingOption
 PROBE_SHARE = 0.5  # chance that a cell in quarantine answers its probe first: as many are drawn for the reference
 FREE_SLOT = "free-slot"  # the reason of a request that went to the pool that had a slot first
 
+_UNPROBED = frozenset(("operator", "echo"))  # bases of a quarantine that no probe lifts: its answers look right
 _EFFECTS = ("forbid", "pin", "optimistic", "overruled", "waived", "proven", "warn", "inform")
 _ORDER = {name: place for place, name in enumerate(_EFFECTS)}
 _POINTS = 2**32  # values of crc32
@@ -248,7 +249,7 @@ def _quarantine(case: RequestCase, shortlist: Shortlist) -> Shortlist:
         how = "with" if candidate.speculative else "without"
         summary = f"{candidate.pool} {how} speculation is in quarantine for such requests{note}: {verdict.why}"
         reasons.add(Reason("quarantine", "warn" if spared else "forbid", summary, verdict.basis))
-        if not spared and verdict.basis != "operator":
+        if not spared and verdict.basis not in _UNPROBED:
             suspended.append(Suspended(candidate, cells[candidate], verdict.basis))
     contenders = tuple(each._replace(allowed=each.allowed and each.candidate in kept) for each in shortlist.contenders)
     return Shortlist(contenders, frozenset(reasons), tuple(suspended))

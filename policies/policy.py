@@ -71,7 +71,7 @@ class QuarantineReason(NamedTuple):
 
     Attributes:
         why: One sentence, with the figures if there are any.
-        basis: `measured n=...` or `operator`.
+        basis: `measured n=...`, `operator`, or `echo`: copied identifiers came out changed.
     """
 
     why: str

@@ -12,6 +12,7 @@ _ALL_ON = {
     },
     "policy": {"load": "observe"},
     "quarantine": {"enabled": True},
+    "echo_canary": {},
     "rate_limits": {"enabled": True},
 }
 

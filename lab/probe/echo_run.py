@@ -12,11 +12,12 @@ from typing import Any
 import httpx
 from openai import AsyncOpenAI, OpenAIError
 
-from lab.probe.echo import NAMES, EchoCell, EchoPrompt
+from lab.probe.echo import EchoCell
 from lab.probe.plan import ProbePlan
 from lab.probe.runner import answered, client_of
-from lab.probe.sequential import SequentialTest
 from lab.probe.trace import Trace
+from serve.echo.prompt import NAMES, EchoPrompt
+from serve.quarantine.sequential import SequentialTest
 
 _MOST_ERRORS = 20  # in a row
 

@@ -15,15 +15,15 @@ from typing import Any, NamedTuple
 
 from lab.probe.check import guarded
 from lab.probe.departure import Departure, departure, wrong_number
-from lab.probe.echo import EchoPrompt
 from lab.probe.grid import PROMPTS, ProbeCell
 from lab.probe.plan import TRACED
-from lab.probe.sequential import SequentialTest
 from lab.probe.trace import Trace
 from lab.probe.trial_log import CLEAN
 from policies.qualification import TestFinding
 from serve.config.qualifications import EngineVerdict
+from serve.echo.prompt import EchoPrompt
 from serve.quarantine.confidence import lower_bound, upper_bound
+from serve.quarantine.sequential import SequentialTest
 from serve.shadow.pairs import PairCounts, judge
 
 _FINDINGS: Mapping[str, TestFinding] = {

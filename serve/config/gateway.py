@@ -19,7 +19,7 @@ from serve.config.http import HttpConfig
 from serve.config.names import ModelNames, ambiguous
 from serve.config.pool import Count, ModelConfig, Name, PoolConfig, Seconds, _Strict
 from serve.config.problems import problems_of
-from serve.config.quarantine import QuarantineConfig
+from serve.config.quarantine import EchoConfig, QuarantineConfig
 from serve.config.rate_limits import RateLimitsConfig
 from serve.config.requests import RequestsConfig
 from serve.config.telemetry import TelemetryConfig
@@ -109,6 +109,8 @@ class GatewayConfig(_Strict):
     """The root of the configuration.
 
     Attributes:
+        echo_canary: If given (`{}` will do), every pool copies identifiers now and then; changed ones put it into
+            quarantine for calls and JSON. Needs `quarantine`.
         replicas: Gateway replicas; one per node is a good start.
         max_ongoing_requests: Requests that one gateway replica handles at the same time.
         graceful_shutdown_timeout_s: Time that a replaced gateway replica has to finish its streams.
@@ -118,6 +120,7 @@ class GatewayConfig(_Strict):
     limits: LimitsConfig = LimitsConfig()
     policy: PolicyConfig = PolicyConfig()
     quarantine: QuarantineConfig = QuarantineConfig()
+    echo_canary: EchoConfig | None = None
     requests: RequestsConfig = RequestsConfig()
     rate_limits: RateLimitsConfig = RateLimitsConfig()
     access: AccessConfig = AccessConfig()
@@ -143,6 +146,12 @@ class GatewayConfig(_Strict):
     def _names_are_unique(self) -> Self:
         for problem in ambiguous(self.each_name()):
             raise ValueError(problem)
+        return self
+
+    @model_validator(mode="after")
+    def _counts_copies(self) -> Self:
+        if self.echo_canary is not None and not self.quarantine.enabled:
+            raise ValueError("echo_canary: what it finds goes into quarantine, which is not enabled")
         return self
 
     @classmethod

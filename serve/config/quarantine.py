@@ -1,6 +1,6 @@
-"""Settings of quarantine: written once, for the configuration file and for the detector.
+"""Settings of quarantine, and of the echo canary that feeds it: written once, for the file and for the detector.
 
-A stdlib dataclass, so that the pure detector can use it. As a field of `GatewayConfig`, pydantic validates it.
+Stdlib dataclasses, so that the pure detector can use them. As fields of `GatewayConfig`, pydantic validates them.
 """
 
 from __future__ import annotations
@@ -42,3 +42,21 @@ class QuarantineConfig:
     probe_share: Share = 0.02
     reference_share: Share = 0.02
     state_dir: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class EchoConfig:
+    """The echo canary: the gateway has every pool copy identifiers, in requests of its own; see docs/adr/0113.
+
+    Attributes:
+        every_s: Seconds between two rounds of requests to a pool.
+        share: Tokens that these may take, of those that the pool answers its clients with. The first rounds to a build
+            of an engine may take more, of what later ones would have had.
+        least: Requests, about 1,000 tokens each, that a round has all the same, of all gateway replicas together.
+    """
+
+    __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid"}
+
+    every_s: Annotated[float, Ge(1)] = 3600.0
+    share: Annotated[float, Ge(0), Le(0.1)] = 0.001
+    least: Annotated[int, Ge(0)] = 8

@@ -29,6 +29,7 @@ from serve.gateway.part import Part, running
 from serve.gateway.parts import (
     access_of,
     announcements,
+    echo_of,
     limits_of,
     load_of,
     quarantine_of,
@@ -129,6 +130,7 @@ class GatewayReplica:
             keys,
             limiting,
             shadowing,
+            echo_of(settings, self._quarantine.live, self.pools, upstream, self.telemetry, gateways),
             Part(routes=self._insight()),
             announcements(admin, self.operators_app),
         ]

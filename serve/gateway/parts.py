@@ -5,10 +5,12 @@ from typing import Any, NamedTuple
 
 import fastapi
 
-from policies import Policy
+from policies import Policy, PoolFacts
 from serve.access.live import AnyAccess
 from serve.access.metrics import show_keys
 from serve.config.gateway import GatewayConfig
+from serve.echo.live import EchoCanary
+from serve.echo.metrics import show_echo
 from serve.gateway.announcer import Announcer
 from serve.gateway.key_source import live_access
 from serve.gateway.part import OFF, Part
@@ -30,6 +32,7 @@ from serve.proxy.attempts import Attempts
 from serve.proxy.upstream import Upstream
 from serve.quarantine.actor import connect as connect_detector
 from serve.quarantine.api import routes as quarantine_routes
+from serve.quarantine.detector import EchoCount
 from serve.quarantine.live import LivePolicy, QuarantinedPolicy
 from serve.routing.pool import Pool
 from serve.shadow.live import NULL_SHADOWS, NullShadows, Shadows
@@ -115,6 +118,33 @@ def shadows_of(
     shadows = Shadows(config, Attempts(config, pools, upstream, telemetry, NULL_LOAD))
     show_shadows(telemetry.metrics, shadows)
     return shadows, Part(close=shadows.close)
+
+
+def echo_of(
+    config: GatewayConfig,
+    live: LivePolicy,
+    pools: Mapping[PoolKey, Pool],
+    upstream: Upstream,
+    telemetry: Telemetry,
+    gateways: int,
+) -> Part:
+    """Returns what has every pool copy identifiers now and then (`echo_canary`)."""
+    if config.echo_canary is None:
+        return OFF
+
+    def copied(facts: PoolFacts, build: str, identifiers: int, corrupted: int) -> None:
+        live.copied(EchoCount(facts.model, facts.pool, facts.speculative, build, identifiers, corrupted))
+
+    def is_judged(facts: PoolFacts, build: str) -> bool:
+        return live.echo_build((facts.model, facts.pool, facts.speculative)) == (build, True)
+
+    attempts = Attempts(config, pools, upstream, telemetry, NULL_LOAD)
+    canary = EchoCanary(
+        config.echo_canary, config, lambda: live.policy.facts, pools, attempts, copied, is_judged,
+        telemetry.tokens_answered, gateways,
+    )  # fmt: skip
+    show_echo(telemetry.metrics, canary)
+    return Part("echo canary", run=canary.run)
 
 
 def transcripts_of(config: GatewayConfig) -> AnyTranscripts:

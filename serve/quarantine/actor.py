@@ -65,7 +65,7 @@ class QuarantineActor:
     def _book(self, report: Report[Counts, DetectorState]) -> None:
         counts = report.content
         self._detector.terms = counts.terms
-        if self._detector.absorb(counts.counts, time.time(), counts.trials):
+        if self._detector.absorb(counts.counts, time.time(), counts.trials, counts.echoes):
             self._has_news = True
 
     async def _answer(self, _: Report[Counts, DetectorState]) -> DetectorState:

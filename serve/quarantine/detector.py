@@ -8,21 +8,27 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, NamedTuple
 
 from policies import Cell, QuarantineReason
+from policies.classes import copying_classes
 from policies.decide import PROBE_SHARE
 from serve.config.quarantine import QuarantineConfig
 from serve.quarantine.confidence import lower_bound, upper_bound
 from serve.quarantine.evidence import RETURNING, SUSPECTED, UNSUSPECTED, TrialCounts, bets, capital
-from serve.quarantine.record import BLOCKS, RECENT, CellRecord, Change, Status
+from serve.quarantine.record import BLOCKS, RECENT, CellRecord, Change, EchoRecord, Status
+from serve.quarantine.sequential import is_rarer
 
 # Of the state and of all messages between gateway replicas and the shared detector.
-VERSION = 5
+VERSION = 6
+_WITHOUT_ECHOES = 5  # else the same
 CLEAN = 0.02  # share of bad answers up to which a cell is trusted to send calls that are not whole
 _CLEAN_ALPHA = 0.05
 MOST_CHANGES = 50  # that are remembered
+
+ECHO = "echo"  # in place of a request class, where rows and changes are about identifiers that a pool copied
+EchoKey = tuple[str, str, bool]  # model, pool, with speculation
 
 Action = Literal["quarantine", "lift", "pin"]
 _ACTIONS: Mapping[Action, tuple[Status, bool]] = {
@@ -68,6 +74,23 @@ class TrialCount(NamedTuple):
     suspected: bool
 
 
+class EchoCount(NamedTuple):
+    """What one pool has copied of the echo canary's identifiers.
+
+    Attributes:
+        build: Names the engine, its version, drafter and settings.
+        identifiers: That can be judged.
+        corrupted: Of them.
+    """
+
+    model: str
+    pool: str
+    speculative: bool
+    build: str
+    identifiers: int
+    corrupted: int
+
+
 class Detector:
     """Detects bad cells by a sequential test. Pure: time is passed in.
 
@@ -81,9 +104,16 @@ class Detector:
     def __init__(self, terms: DetectorTerms) -> None:
         self.terms = terms
         self._records: dict[Cell, CellRecord] = {}
+        self._echoes: dict[EchoKey, EchoRecord] = {}
         self._changes: deque[Change] = deque(maxlen=MOST_CHANGES)
 
-    def absorb(self, counts: Iterable[OutcomeCount], now_s: float, trials: Iterable[TrialCount] = ()) -> list[Change]:
+    def absorb(
+        self,
+        counts: Iterable[OutcomeCount],
+        now_s: float,
+        trials: Iterable[TrialCount] = (),
+        echoes: Iterable[EchoCount] = (),
+    ) -> list[Change]:
         """Counts answers and trials, tests the cells that were tried, and returns the changes of status.
 
         A batch is counted as a whole before any test: otherwise the order within a batch would pass for the order of
@@ -93,6 +123,7 @@ class Detector:
             counts: First answers since the last call.
             now_s: Unix time.
             trials: Trials since the last call.
+            echoes: What was copied since the last call.
         """
         for cell, outcome, answers in counts:
             record = self._records.setdefault(cell, CellRecord())
@@ -109,6 +140,7 @@ class Detector:
         changes = [change for cell, record in tried.items() if (change := self._test(cell, record, now_s))]
         for change in changes:
             self._apply(change)
+        changes += self._copied(echoes, now_s)
         for record in tried.values():
             record.cut(self.terms.settings.window)
         return changes
@@ -134,7 +166,51 @@ class Detector:
 
     def quarantined(self) -> dict[Cell, QuarantineReason]:
         """Returns the cells in quarantine, with the reasons."""
-        return {cell: record.reason for cell, record in self._records.items() if record.status == "quarantined"}
+        out = {cell: record.reason for cell, record in self._records.items() if record.status == "quarantined"}
+        for key, echo in self._echoes.items():
+            if echo.status == "quarantined" and self._is_compared(cell := Cell(*key, ECHO)):
+                reason = QuarantineReason(f"{echo.why} (echo canary)", ECHO)
+                own = (cell._replace(request_class=name) for name in copying_classes())
+                out |= {each: reason for each in own if each not in out and not self._is_pinned(each)}
+        return out
+
+    def _is_pinned(self, cell: Cell) -> bool:
+        record = self._records.get(cell)
+        return record is not None and record.held and record.status == "open"
+
+    def echo_build(self, key: EchoKey) -> tuple[str, bool]:
+        """Returns the build of a pool that was asked to copy last, and whether there was a finding on it."""
+        echo = self._echoes.get(key, EchoRecord())
+        return echo.build, echo.judged
+
+    def _copied(self, echoes: Iterable[EchoCount], now_s: float) -> list[Change]:
+        """Counts what was copied, and returns the changes of status.
+
+        That a pool is corrupt is concluded once its reference certainly is not: some models can't copy.
+        """
+        for model, pool, speculative, build, identifiers, corrupted in echoes:
+            self._echoes.setdefault((model, pool, speculative), EchoRecord()).add(build, identifiers, corrupted)
+        changes = []
+        for key, echo in self._echoes.items():
+            cell, finding = Cell(*key, ECHO), echo.finding
+            if finding == "undecided" or (
+                finding == "corrupt" and self._is_compared(cell) and not self._does_better(key)
+            ):
+                continue
+            if echo.conclude(now_s):
+                changes.append(Change(cell, echo.status, "echo", now_s, echo.why))
+        self._changes.extend(changes)
+        return changes
+
+    def _does_better(self, key: EchoKey) -> bool:
+        """Returns True if the reference of a pool is known to copy, or copies better for certain."""
+        model, *_ = key
+        reference, own = self._echoes.get((model, self.terms.references[model], False)), self._echoes[key]
+        if reference is None or reference.status == "quarantined" or reference.finding == "corrupt":
+            return False
+        return reference.judged or is_rarer(
+            reference.corrupted, reference.trials, own.corrupted / own.trials, self.terms.settings.alpha
+        )
 
     def clean(self, before: Collection[Cell] = ()) -> frozenset[Cell]:
         """Returns the cells in service of whose answers few are bad for certain.
@@ -142,10 +218,11 @@ class Detector:
         Args:
             before: Those of the last time, which stay as long as few of the latest are: counting begins again at times.
         """
+        out = self.quarantined()
         return frozenset(
             cell
             for cell, record in self._records.items()
-            if record.status == "open" and (_is_clean(record) or (cell in before and _looks_clean(record)))
+            if cell not in out and (_is_clean(record) or (cell in before and _looks_clean(record)))
         )
 
     def why(self, cell: Cell) -> str:
@@ -154,12 +231,17 @@ class Detector:
 
     def view(self) -> list[dict[str, Any]]:
         """Returns every record with its bounds, for operators."""
-        return [self._row(cell, record) for cell, record in sorted(self._records.items())]
+        return [
+            *(self._row(cell, record) for cell, record in sorted(self._records.items())),
+            *(self._echo_row(key, record) for key, record in sorted(self._echoes.items())),
+        ]
 
     def as_dict(self) -> dict[str, Any]:
         """Returns the whole state as plain values, fit for JSON."""
         entries = [{"cell": list(cell), **record.as_dict()} for cell, record in self._records.items()]
-        return {"version": VERSION, "entries": entries, "changes": [change.as_dict() for change in self._changes]}
+        echoes = [{"key": list(key), **asdict(echo)} for key, echo in self._echoes.items()]
+        changes = [change.as_dict() for change in self._changes]
+        return {"version": VERSION, "entries": entries, "echoes": echoes, "changes": changes}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Replaces the state by one from `as_dict`.
@@ -167,11 +249,15 @@ class Detector:
         Raises:
             ValueError: The state is of another version.
         """
-        if state.get("version") != VERSION:
+        if state.get("version") not in (_WITHOUT_ECHOES, VERSION):
             raise ValueError(f"the quarantine state has version {state.get('version')!r}; expected version {VERSION}")
         self._records = {
             Cell(*entry["cell"]): CellRecord.from_dict({name: value for name, value in entry.items() if name != "cell"})
             for entry in state["entries"]
+        }
+        self._echoes = {
+            (model, pool, speculative): EchoRecord(**values)
+            for model, pool, speculative, values in (_echo_of(entry) for entry in state.get("echoes", ()))
         }
         self._changes = deque(map(Change.from_dict, state["changes"]), MOST_CHANGES)
 
@@ -204,6 +290,26 @@ class Detector:
         pool = self.terms.references.get(cell.model)
         return pool is not None and (cell.pool, cell.speculative) != (pool, False)
 
+    def _echo_row(self, key: EchoKey, echo: EchoRecord) -> dict[str, Any]:
+        cell, good, alpha = Cell(*key, ECHO), echo.trials - echo.corrupted, self.terms.settings.alpha / 2
+        return {
+            **cell._asdict(),
+            "status": echo.status,
+            "held": False,
+            "by": "echo",
+            "since_s": echo.since_s,
+            "why": echo.why,
+            "answers": echo.trials,
+            "bad": echo.corrupted,
+            "clean_rate": good / echo.trials if echo.trials else None,
+            "bad_rate_at_least": lower_bound(echo.corrupted, good, alpha),
+            "bad_rate_at_most": upper_bound(echo.corrupted, good, alpha),
+            "outcomes": {"copied": good, "changed": echo.corrupted},
+            "suspected": False,
+            "reference": not self._is_compared(cell) and cell.model in self.terms.references,
+            "trials": {"own": echo.trials, "reference": 0},
+        }
+
     def _row(self, cell: Cell, record: CellRecord) -> dict[str, Any]:
         alpha = self.terms.settings.alpha / 2
         total = record.outcomes.total()
@@ -225,6 +331,11 @@ class Detector:
             "reference": not self._is_compared(cell) and cell.model in self.terms.references,
             "trials": {"own": trials.own, "reference": trials.reference},
         }
+
+
+def _echo_of(entry: Mapping[str, Any]) -> tuple[str, str, bool, dict[str, Any]]:
+    model, pool, speculative = entry["key"]
+    return model, pool, speculative, {name: value for name, value in entry.items() if name != "key"}
 
 
 def _looks_clean(record: CellRecord) -> bool:

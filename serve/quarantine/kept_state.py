@@ -32,6 +32,17 @@ class _Entry(msgspec.Struct, forbid_unknown_fields=True):
     decided_by: _Count
 
 
+class _Echo(msgspec.Struct, forbid_unknown_fields=True):
+    key: tuple[str, str, bool]
+    build: str
+    trials: _Count
+    corrupted: _Count
+    judged: bool
+    status: Status
+    since_s: _Time
+    why: str
+
+
 class _Change(msgspec.Struct, forbid_unknown_fields=True):
     cell: _Cell
     status: Status
@@ -47,6 +58,7 @@ class _Kept(msgspec.Struct):
     version: int
     entries: list[_Entry]
     changes: list[_Change]
+    echoes: list[_Echo] = []
     revision: _Count = 1
     reports: dict[str, _Count] = {}
 

@@ -6,7 +6,7 @@ The decisions themselves are made in `policies.decide`.
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from random import random
 from typing import Any
 
@@ -14,7 +14,7 @@ from policies import Cell, Draw, Policy, Trial, TrialTerms, is_suspected, quaran
 from serve.config.guard import GuardConfig
 from serve.config.quarantine import QuarantineConfig
 from serve.guard.attempt_result import AttemptResult
-from serve.quarantine.detector import Detector, DetectorTerms, sample_share
+from serve.quarantine.detector import Detector, DetectorTerms, EchoCount, EchoKey, sample_share
 from serve.quarantine.messages import Order
 from serve.quarantine.shared_detector import SharedDetector
 from serve.shared.link import Link
@@ -48,6 +48,13 @@ class LivePolicy:
     def trusts(self, cell: Cell) -> bool:
         """Returns whether a cell's answers are known to be clean; False where nobody counts."""
         return False
+
+    def copied(self, count: EchoCount) -> None:
+        """Takes what a pool has copied of the echo canary's identifiers."""
+
+    def echo_build(self, key: EchoKey) -> tuple[str, bool]:
+        """Returns which build of a pool's engine was asked to copy last, and whether there was a finding on it."""
+        return "", False
 
 
 class QuarantinedPolicy(LivePolicy):
@@ -114,6 +121,14 @@ class QuarantinedPolicy(LivePolicy):
         """Returns whether a cell's answers have been clean, and no advisory warns of it."""
         return cell in self._clean
 
+    def copied(self, count: EchoCount) -> None:
+        """Counts what a pool has copied of the echo canary's identifiers."""
+        self._shared.count_echo(count)
+
+    def echo_build(self, key: EchoKey) -> tuple[str, bool]:
+        """Returns which build of a pool's engine was asked to copy last, and whether there was a finding on it."""
+        return self._shared.detector.echo_build(key)
+
     async def run(self) -> None:
         """Calls `sync` every second, forever."""
         while True:
@@ -164,14 +179,23 @@ class QuarantinedPolicy(LivePolicy):
         now = detector.quarantined()
         if now == before:
             return
-        for cell in now.keys() - before.keys():
-            log.warning("quarantine: %s is out: %s", cell, now[cell].why)
-        for cell in before.keys() - now.keys():
-            log.warning("quarantine: %s is back: %s", cell, detector.why(cell))
+        for cells, why in _grouped({cell: now[cell].why for cell in now.keys() - before.keys()}):
+            log.warning("quarantine: %s is out: %s", cells, why)
+        for cells, why in _grouped({cell: detector.why(cell) for cell in before.keys() - now.keys()}):
+            log.warning("quarantine: %s is back: %s", cells, why)
         self.policy = quarantine(self.policy, now)
 
     def _unsuspected(self, cells: Iterable[Cell]) -> frozenset[Cell]:
         return frozenset(cell for cell in cells if not is_suspected(self.policy, cell))
+
+
+def _grouped(reasons: Mapping[Cell, str]) -> Iterator[tuple[str, str]]:
+    """Yields cells, those of one pool that have the same reason as one text, and the reason."""
+    groups: dict[tuple[str, str, bool, str], list[Cell]] = {}
+    for cell, why in sorted(reasons.items()):
+        groups.setdefault((cell.model, cell.pool, cell.speculative, why), []).append(cell)
+    for (*_, why), (first, *others) in groups.items():
+        yield f"{first} and {len(others)} more classes" if others else str(first), why
 
 
 def _trial_terms(config: QuarantineConfig, guard: GuardConfig, reference: str) -> TrialTerms:

@@ -4,17 +4,18 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from policies import Cell
-from serve.quarantine.detector import Action, DetectorTerms, OutcomeCount, TrialCount
+from serve.quarantine.detector import Action, DetectorTerms, EchoCount, OutcomeCount, TrialCount
 
 DetectorState = Mapping[str, Any]  # `Detector.as_dict`
 
 
 class Counts(NamedTuple):
-    """Outcomes and trials that one replica counted, and the detector's terms as it knows them."""
+    """Outcomes, trials and copies that one replica counted, and the detector's terms as it knows them."""
 
     counts: tuple[OutcomeCount, ...]
     trials: tuple[TrialCount, ...]
     terms: DetectorTerms
+    echoes: tuple[EchoCount, ...] = ()
 
 
 class Order(NamedTuple):

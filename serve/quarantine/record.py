@@ -10,12 +10,13 @@ from typing import Any, Literal
 from policies import Cell, QuarantineReason
 from serve.guard.core.verdict import Outcome
 from serve.quarantine.evidence import TrialCounts
+from serve.quarantine.sequential import Finding, SequentialTest
 
 BLOCKS = 8  # that a window's trials are cut into: bets begin with each
 RECENT = 2000  # answers after which their counting restarts, so that rates are those of today
 
 Status = Literal["open", "quarantined"]
-By = Literal["test", "operator"]
+By = Literal["test", "operator", "echo"]
 
 
 @dataclass(frozen=True)
@@ -128,3 +129,46 @@ class CellRecord:
         """Restores a record from `as_dict`, with or without a round trip through JSON."""
         trials = [TrialCounts(*block) for block in values["trials"]]
         return cls(**{**values, "outcomes": Counter(values["outcomes"]), "trials": trials})
+
+
+@dataclass
+class EchoRecord:
+    """What one pool has copied of the echo canary's identifiers.
+
+    Attributes:
+        build: Of the engine that copies now; another one is counted from the start.
+        trials, corrupted: Identifiers since the last finding, or of this build.
+        judged: There was a finding on this build.
+        status: `quarantined` from the finding that it is corrupt on, until one that it is sound.
+        since_s: Unix time of the last change of status.
+        why: The figures of the last finding.
+    """
+
+    build: str = ""
+    trials: int = 0
+    corrupted: int = 0
+    judged: bool = False
+    status: Status = "open"
+    since_s: float = 0.0
+    why: str = ""
+
+    def add(self, build: str, trials: int, corrupted: int) -> None:
+        """Counts what was copied."""
+        if build != self.build:
+            self.build, self.trials, self.corrupted, self.judged = build, 0, 0, False
+        self.trials += trials
+        self.corrupted += corrupted
+
+    @property
+    def finding(self) -> Finding:
+        """What is certain so far."""
+        return SequentialTest(trials=self.trials, corrupted=self.corrupted).finding
+
+    def conclude(self, now_s: float) -> bool:
+        """Takes the finding, and begins a new test; returns whether the status has changed."""
+        status: Status = "quarantined" if self.finding == "corrupt" else "open"
+        changed = status != self.status
+        self.why = f"{self.corrupted} of {self.trials} identifiers came out changed"
+        self.status, self.since_s = status, now_s if changed else self.since_s
+        self.judged, self.trials, self.corrupted = True, 0, 0
+        return changed

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 
 from policies import Cell
-from serve.quarantine.detector import Detector, DetectorTerms, OutcomeCount, TrialCount
+from serve.quarantine.detector import Detector, DetectorTerms, EchoCount, OutcomeCount, TrialCount
 from serve.quarantine.messages import Counts, DetectorState, Order
 from serve.shared.link import Link
 from serve.shared.report import Reporter
@@ -42,6 +42,8 @@ class SharedDetector:
         self.detector = Detector(DetectorTerms())
         self._new: _Numbers = Counter()
         self._uncollected: _Numbers = Counter()
+        self._new_echoes: list[EchoCount] = []
+        self._uncollected_echoes: list[EchoCount] = []
         self._reporter: Reporter[Counts, DetectorState] = Reporter(
             lambda report: link.call("take", report),
             self._collect,
@@ -71,13 +73,19 @@ class SharedDetector:
         """
         self._new[cell, kind, own_share] += 1
 
+    def count_echo(self, count: EchoCount) -> None:
+        """Counts what a pool has copied."""
+        self._new_echoes.append(count)
+
     async def sync(self) -> None:
         """Reports what was counted and adopts the shared state."""
         new, self._new = self._new, Counter()
         self._uncollected += new
+        echoes, self._new_echoes = self._new_echoes, []
+        self._uncollected_echoes += echoes
         if not await self._reporter.sync():
             counts, trials = self._split(new)
-            self.detector.absorb(counts, time.time(), trials)
+            self.detector.absorb(counts, time.time(), trials, echoes)
 
     async def order(self, order: Order) -> None:
         """Carries out an operator's order for all replicas.
@@ -100,7 +108,8 @@ class SharedDetector:
 
     def _collect(self) -> Counts:
         counts, self._uncollected = self._uncollected, Counter()
-        return Counts(*self._split(counts), self.detector.terms)
+        echoes, self._uncollected_echoes = self._uncollected_echoes, []
+        return Counts(*self._split(counts), self.detector.terms, tuple(echoes))
 
     def _split(
         self, counts: Mapping[tuple[Cell, str, float | None], int]

@@ -164,6 +164,13 @@ class Telemetry:
         sums[0] += tokens
         sums[1] += seconds
 
+    def tokens_answered(self) -> dict[tuple[str, str], float]:
+        """Returns the tokens of all answers whose engine told their number, by model and pool."""
+        totals: dict[tuple[str, str], float] = {}
+        for (model, pool, *_), sums in self._answers.items():
+            totals[model, pool] = totals.get((model, pool), 0.0) + sums[0]
+        return totals
+
     def _each_answer(self, number: int) -> Iterator[tuple[Sequence[str], float]]:
         return ((labels, sums[number]) for labels, sums in self._answers.items())
 

@@ -13,8 +13,10 @@ from policies import Policy
 from policies.freshness import EXPIRED
 from serve.config.compiled_policy import SHIPPED_ADVISORIES, compile_for, read_advisories
 from serve.config.gateway import GatewayConfig
+from serve.config.qualifications import EngineVerdict, key_of, write_qualification
 from serve.config.signed_index import INDEX, sign
 from serve.errors import ConfigError, PoolUnavailableError
+from serve.gateway.advisory_feed import Stamp, stamp_of
 from serve.gateway.policy_updates import PolicyUpdates
 from serve.gateway.scale import Scale
 
@@ -147,6 +149,44 @@ async def test_a_folder_of_advisories_takes_effect_when_it_changes_and_a_broken_
     watching.cancel()
     assert "broken" in (rig.updates.refused or "")
     assert len(rig.adopted) == 1
+
+
+async def test_a_folder_of_verdicts_takes_effect_when_it_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("serve.gateway.advisory_feed.PERIOD_S", 0.01)
+    signer, verdicts = Signer(tmp_path), tmp_path / "verdicts"
+    verdicts.mkdir()
+    facts = {"engine": "vllm", "engine_version": "9.9", "method": "ngram"}
+    config = GatewayConfig.parse(
+        {
+            "models": {"m": {"family": "qwen3", "grammar": "hermes", "pools": {"p": {**POOLS["p"], "facts": facts}}}},
+            "policy": {"qualifications": str(verdicts), "qualifications_key": str(signer.public)},
+        }
+    )
+    key = key_of(config, config.pool_facts()[0])
+    assert key is not None
+    verdict = EngineVerdict(finding="passed", n=9, bad=0, at_least=0.0, at_most=0.1)
+    looks: list[Path] = []
+
+    def look(folder: Path) -> Stamp:
+        looks.append(folder)
+        return stamp_of(folder)
+
+    monkeypatch.setattr("serve.gateway.advisory_feed.stamp_of", look)
+    rig = Rig(config)
+    watch = asyncio.create_task(rig.updates.run())
+    await until(lambda: len(looks) > 1)  # at the empty folder
+    path = write_qualification(verdicts, key, {"tools": verdict}, {}, signer.private, days=3)
+    await until(lambda: rig.adopted)
+    qualification = rig.adopted[-1].facts[0].qualification
+    assert qualification is not None
+    assert qualification.tests == {"tools": "passed"}
+    path.write_text("none")
+    await until(lambda: rig.updates.refused)
+    assert "is not signed by" in (rig.updates.refused or "")
+    assert rig.adopted[-1].facts[0].qualification == qualification
+    watch.cancel()
 
 
 async def test_a_signed_index_is_watched_expires_and_never_goes_back(

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from lab.probe.echo import NAMES, EchoPrompt
-from lab.probe.sequential import SequentialTest
 from lab.sim import SimSettings
 from lab.sim.generation import Generation
+from serve.echo.prompt import NAMES, EchoPrompt
 from serve.parsing.deltas import fold_deltas
+from serve.quarantine.sequential import SequentialTest
 
 
 def answer(values: Any, name: str = "echo") -> dict[str, Any]:

@@ -51,3 +51,17 @@ class SequentialTest:
         clean = self.trials - self.corrupted
         of_corrupted = self.corrupted * math.log(rate / self.sound_rate)
         return of_corrupted + clean * (math.log1p(-rate) - math.log1p(-self.sound_rate))
+
+
+def is_rarer(corrupted: int, trials: int, rate: float, error: float) -> bool:
+    """Returns True if so few of so many would be corrupted at a rate with a probability of at most `error`."""
+    if not trials or not rate > 0:
+        return False
+    if rate >= 1:
+        return corrupted < trials
+    term = trials * math.log1p(-rate)
+    tail = math.exp(term)
+    for number in range(corrupted):
+        term += math.log((trials - number) / (number + 1) * rate / (1 - rate))
+        tail += math.exp(term)
+    return tail <= error

@@ -1,0 +1,1 @@
+"""Has every pool copy identifiers now and then, in requests of the platform's own."""

@@ -1,0 +1,233 @@
+"""Has every pool copy identifiers, now and then and after each change of its engine, and hands on what came of it.
+
+Each gateway replica asks for its own share, and the shared detector adds up, so that nobody has to be elected and there
+is no state to lose.
+"""
+
+import asyncio
+import json
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from itertools import count
+from random import Random, SystemRandom
+from typing import Any
+
+from policies import Candidate, Decision, PoolFacts
+from serve.config.access import PRIORITIES
+from serve.config.gateway import GatewayConfig
+from serve.config.quarantine import EchoConfig
+from serve.echo.budget import EchoBudget
+from serve.echo.prompt import NAMES, EchoPrompt
+from serve.errors import EngineError, GatewayError
+from serve.proxy.attempts import Attempts
+from serve.proxy.attribution import Attribution
+from serve.proxy.routed_request import RoutedRequest
+from serve.request.body_reader import BodyReader
+from serve.routing.class_queue import Asker
+from serve.routing.pool import Pool
+
+log = logging.getLogger("ray.serve.specgate.echo")
+
+LOOK_S = 1.0
+_CHAT = "/v1/chat/completions"
+_BATCH = 8  # requests at once: such faults need a batch
+_SETTLED_S = 60.0  # after the start, until engines have told what they are
+_OF_A_BUILD = 400  # requests to one build, of all replicas together, that need not wait
+_MOST_LOST = 24  # answers without a call, after which a model is not asked out of turn
+_MOST_TOKENS = 1024
+_MOST_BYTES = 1 << 20
+_TIMEOUT_S = 120.0
+_PLATFORM = Asker("specgate", rank=len(PRIORITIES) - 1)  # no tenant's: nobody is charged, and it waits for all others
+
+PoolKey = tuple[str, str]
+Copied = Callable[[PoolFacts, str, int, int], None]
+"""Takes a pool, its build, how many identifiers can be judged, and how many of them are changed."""
+IsJudged = Callable[[PoolFacts, str], bool]
+"""Tells whether there was a finding on a pool's build."""
+
+
+@dataclass
+class _Account:
+    """One pool, as this replica asks it.
+
+    Attributes:
+        build: Of its engine.
+        asked: Requests to this build.
+        lost: Answers of this build in a row that copy nothing.
+    """
+
+    budget: EchoBudget
+    build: str = ""
+    asked: int = 0
+    lost: int = 0
+
+
+def build_of(facts: PoolFacts) -> str:
+    """Returns a name of a pool's engine, its version, drafter and settings."""
+    names = ("engine", "engine_version", "method", "drafter", "num_speculative_tokens", "runner")
+    return " ".join(map(str, (*(getattr(facts, name) for name in names), *sorted(facts.settings.items()))))
+
+
+class EchoCanary:
+    """The canary of one gateway replica.
+
+    Args:
+        terms: How often, and what it may cost.
+        config: The gateway's.
+        facts: Returns those of all pools that serve.
+        pools: All pools.
+        attempts: Sends the requests; apart from those of clients, so that no load or limit counts them.
+        copied: Gets what was copied.
+        is_judged: Tells whether a build needs to be asked out of turn.
+        answered: Returns the tokens of answers so far, by pool.
+        gateways: Replicas that share the work.
+        chance: Makes identifiers that nobody has seen, and moments at which replicas begin.
+        clock: Monotonic seconds.
+
+    Attributes:
+        tokens: That the requests took, by model and pool.
+        identifiers: By model, pool and what became of them.
+    """
+
+    def __init__(
+        self,
+        terms: EchoConfig,
+        config: GatewayConfig,
+        facts: Callable[[], Iterable[PoolFacts]],
+        pools: Mapping[PoolKey, Pool],
+        attempts: Attempts,
+        copied: Copied,
+        is_judged: IsJudged,
+        answered: Callable[[], Mapping[PoolKey, float]],
+        gateways: int = 1,
+        chance: Random | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._terms = terms
+        self._facts = facts
+        self._pools = pools
+        self._attempts = attempts
+        self._copied = copied
+        self._is_judged = is_judged
+        self._answered = answered
+        self._gateways = gateways
+        self._chance = chance or SystemRandom()
+        self._clock = clock
+        self._reader = BodyReader(config)
+        self._seed = self._chance.randrange(2**62)
+        self._numbers = count()
+        self._accounts: dict[PoolKey, _Account] = {}
+        self._begins_s = clock() + _SETTLED_S
+        self.tokens: Counter[PoolKey] = Counter()
+        self.identifiers: Counter[tuple[str, str, str]] = Counter()
+
+    async def run(self) -> None:
+        """Looks for ever whether a pool is to be asked."""
+        while True:
+            await self.look()
+            await asyncio.sleep(LOOK_S)
+
+    async def look(self) -> None:
+        """Asks the pools that are due."""
+        if self._clock() >= self._begins_s:
+            answered = self._answered()
+            await asyncio.gather(*(self._look_at(facts, answered) for facts in self._facts()))
+
+    async def _look_at(self, facts: PoolFacts, answered: Mapping[PoolKey, float]) -> None:
+        key = facts.model, facts.pool
+        pool = self._pools[key]
+        if not pool.ready or pool.occupancy().waiting:
+            return  # clients come first
+        account = self._accounts.get(key)
+        if account is None:
+            first_s = self._clock() + self._chance.random() * self._terms.every_s
+            account = self._accounts[key] = _Account(EchoBudget(self._terms, self._gateways, first_s))
+        if (build := build_of(facts)) != account.build:
+            account.build, account.asked, account.lost = build, 0, 0
+        requests = account.budget.due(self._clock(), answered.get(key, 0.0))
+        if self._is_fresh(facts, account):
+            requests = max(requests, _BATCH)
+        while requests > 0:
+            batch = min(requests, _BATCH)
+            requests -= batch
+            done = await asyncio.gather(*(self._ask(facts, account) for _ in range(batch)))
+            if not all(done):
+                return  # it is busy or down: another time
+
+    def _is_fresh(self, facts: PoolFacts, account: _Account) -> bool:
+        if account.asked * self._gateways >= _OF_A_BUILD or account.lost >= _MOST_LOST:
+            return False
+        return not self._is_judged(facts, account.build)
+
+    async def _ask(self, facts: PoolFacts, account: _Account) -> bool:
+        """Has a pool copy one prompt's identifiers; returns False if it did not answer."""
+        build, prompt = account.build, EchoPrompt.of(next(self._numbers), self._seed)
+        try:
+            async with asyncio.timeout(_TIMEOUT_S):
+                answer = await self._answer(facts, prompt)
+        except (GatewayError, TimeoutError) as error:
+            log.info("%s/%s was not asked to copy: %s", facts.model, facts.pool, error)
+            return False
+        key = facts.model, facts.pool
+        tokens = _tokens_of(answer)
+        self.tokens[key] += tokens
+        account.budget.spend(tokens)
+        account.asked += 1
+        changes = prompt.changes(answer)
+        if changes is None:
+            account.lost += 1
+            self.identifiers[*key, "lost"] += NAMES
+            return True
+        account.lost = 0
+        missing = changes.count("missing")
+        self.identifiers.update({(*key, change): number for change, number in Counter(changes).items()})
+        self.identifiers[*key, "copied"] += NAMES - len(changes)
+        self._copied(facts, build, NAMES - missing, len(changes) - missing)
+        return True
+
+    async def _answer(self, facts: PoolFacts, prompt: EchoPrompt) -> dict[str, Any]:
+        """Returns a pool's whole answer.
+
+        Raises:
+            GatewayError: There is none.
+        """
+        body = {**prompt.body(stream=False), "model": facts.model, "temperature": 0, "max_tokens": _MOST_TOKENS}
+        encoded, parsed, features, patch = self._reader.read(json.dumps(body).encode(), {}, lambda _: True)
+        candidate = Candidate(facts.pool, opt_out=False, speculative=facts.speculative)
+        name = f"echo-{self._chance.getrandbits(64):016x}"
+        request = RoutedRequest(
+            path=_CHAT,
+            headers={},
+            request_id=name,
+            body=encoded,
+            patch=patch,
+            parsed=parsed,
+            features=features,
+            decision=Decision(facts.model, (), candidates=(candidate,)),
+            guarded=False,
+            attempt_numbers=count(1),
+            attribution=Attribution(engine_id=name),
+            asker=_PLATFORM,
+        )
+        async with AsyncExitStack() as resources:
+            attempt = await self._attempts.first_response(request, (candidate,), resources)
+            if attempt.response.status != 200:
+                raise EngineError(f"the engine answered {attempt.response.status}")
+            try:
+                answer = json.loads(await attempt.body(_MOST_BYTES))
+            except (ValueError, RecursionError) as error:
+                raise EngineError("the answer is no JSON") from error
+            if not isinstance(answer, dict):
+                raise EngineError("the answer is no object")
+            return answer
+
+
+def _tokens_of(answer: Mapping[str, Any]) -> int:
+    """Returns what an answer took, or as much as it can have if its engine does not tell."""
+    usage = answer.get("usage")
+    total = usage.get("total_tokens") if isinstance(usage, dict) else None
+    return total if isinstance(total, int) else 2 * _MOST_TOKENS

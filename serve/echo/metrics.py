@@ -1,0 +1,21 @@
+"""The echo canary as metrics."""
+
+from serve.echo.live import EchoCanary
+from serve.telemetry.metrics import Metrics
+
+
+def show_echo(metrics: Metrics, canary: EchoCanary) -> None:
+    """Shows what pools have copied for one gateway replica, and what that took: no tenant's usage has it.
+
+    Args:
+        metrics: Get the metrics.
+        canary: Asks.
+    """
+    metrics.read(
+        "counter", "specgate_echo_identifiers", "Identifiers that the echo canary had copied, by what became of them",
+        ["model", "pool", "outcome"], canary.identifiers.items,
+    )  # fmt: skip
+    metrics.read(
+        "counter", "specgate_echo_tokens", "Tokens that the echo canary took of a pool, which no tenant is charged for",
+        ["model", "pool"], canary.tokens.items,
+    )  # fmt: skip

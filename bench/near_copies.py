@@ -54,6 +54,11 @@ def _person(chance: random.Random) -> str:
     return f"{chance.choice(_PEOPLE)}_{chance.choice(_PEOPLE)}"
 
 
+_WORDS = (
+    "parse", "render", "cache", "widget", "order", "queue", "session", "billing", "export", "schema", "token", "worker",
+)  # fmt: skip
+
+
 def _paths(chance: random.Random) -> str:
     return chance.choice(_TREE)
 
@@ -75,6 +80,20 @@ KINDS: Mapping[str, Source] = {
     "IBAN": lambda chance: f"DE{_number(20)(chance)}",
     "telephone": lambda chance: f"+1-{_number(3)(chance)}-{_number(3)(chance)}-{_number(4)(chance)}",
     "mail": lambda chance: f"{_person(chance)}{_number(2)(chance)}@example.com",
+    "card, in groups": lambda chance: " ".join(_number(4)(chance) for _ in range(4)),
+    "MAC address": lambda chance: ":".join(_hex(2)(chance) for _ in range(6)),
+    "S3 address": lambda chance: (
+        f"s3://acme-{_hex(4)(chance)}/runs/{_number(5)(chance)}/part-{_number(4)(chance)}.parquet"
+    ),
+    "branch": lambda chance: f"fix/{chance.choice(_WORDS)}-{chance.choice(_WORDS)}-{_number(4)(chance)}",
+    "symbol": lambda chance: "_".join(chance.sample(_WORDS, 3)),
+    "key of a cloud": lambda chance: f"AKIA{_of(string.ascii_uppercase + string.digits, 16)(chance)}",
+    "ARN": lambda chance: f"arn:aws:iam::{_number(12)(chance)}:role/{chance.choice(_WORDS)}-{chance.choice(_WORDS)}",
+    "path of Windows": lambda chance: (
+        f"C:\\Users\\{_person(chance)}\\{chance.choice(_WORDS)}_{_number(4)(chance)}.xlsx"
+    ),
+    "coordinates": lambda chance: f"{_number(2)(chance)}.{_number(6)(chance)}",
+    "host": lambda chance: f"{chance.choice(_WORDS)}-{_hex(5)(chance)}.internal.example.com",
     "IP address": lambda chance: ".".join(str(chance.randint(11, 250)) for _ in range(4)),
 }
 

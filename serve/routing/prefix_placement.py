@@ -13,7 +13,7 @@ from serve.routing.prefix_index import PrefixIndex
 
 # What a replica's further request costs, in blocks: to compute 256 tokens of a prompt takes about as long as one more
 # sequence delays all the steps of an answer.
-_BLOCKS_PER_REQUEST = 1.0
+_BLOCKS_PER_REQUEST = 0.5
 # What a block costs that a replica has yet to compute for others. One that it must compute for this prompt costs twice
 # as much: the prompt waits for both, but only the latter keeps those waiting that come after it.
 _PER_WAITING_BLOCK = 0.5

@@ -17,10 +17,16 @@ _LEAST_FIGURES = 4  # of a number, without the zeros that round it
 _WHOLE = re.compile(r"[\w./\\:@#+~%?&=-]+")
 _IN_LINE = re.compile(r"[^\s\"'`<>|;&(),=\[\]{}*$]{5,256}")
 _OPAQUE_IN_LINE = re.compile(r"(?=.*\d)(?=.*[A-Za-z])[\w-]{8,64}")
-_OPAQUE_IN_TEXT = re.compile(r"(?<![\w./-])(?=[\w-]*\d)(?=[\w-]*[A-Za-z])[A-Za-z0-9_-]{12,64}(?![\w/-]|\.\w)")
+_OPAQUE_IN_TEXT = re.compile(
+    r"(?<![\w./+-])(?=[\w-]*\d)(?=[\w-]*[A-Za-z])(?:[A-Za-z0-9_-]{12,48}|[\da-f]{49,64})(?![\w/+=-]|\.\w)"
+)
+_GROUPED = re.compile(r"[+(]?(?=(?:\D*\d){8})[\dA-Z][\dA-Z ()./-]{7,48}")
+_SYMBOL = re.compile(r"[\w.-]*\w")
 _WORD = re.compile(r"[^\W_]+")
 _PUNCTUATION = ".,:;!?"
-_DATE = r"\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}([T ].*)?|\d{1,2}(:\d\d){1,2}|\d{4}-\d\d|[12]\d{3}[01]\d[0-3]\d"
+_DATE = (
+    r"\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}([T ].*)?|\d{1,2}(:\d\d){1,2}|\d{4}-\d\d|(\d+[dhms]){2,}|[12]\d{3}[01]\d[0-3]\d"
+)
 _MOMENT = re.compile(_DATE)
 _ENDINGS = """
     py pyi pyc pyx ipynb js jsx mjs cjs ts tsx mts vue json jsonl json5 yml yaml toml md mdx rst txt csv tsv c h cc
@@ -54,7 +60,7 @@ def is_number(text: str) -> bool:
 
 def is_place(text: str) -> bool:
     """Returns whether a text is a path, a file's name, a URL or an address of mail."""
-    if "/" in text or "\\" in text or "@" in text:
+    if "/" in text or "\\" in text or "@" in text[1:]:
         return len(_WORD.findall(text)) > 1
     return is_file(text)
 
@@ -68,7 +74,20 @@ def is_file(text: str) -> bool:
 _UNSIGNED = str.maketrans("", "", ".-+ ")
 
 
+def texts_in(arguments: Any) -> Iterator[str]:
+    """Yields the texts in parsed arguments, as far as names are looked for."""
+    return (value for value in _values(arguments) if isinstance(value, str))
+
+
 def _all_names(arguments: Any) -> Iterator[str]:
+    for value in _values(arguments):
+        if isinstance(value, str):
+            yield from _names_of(value)
+        elif isinstance(value, int | float) and is_number(text := _written(value)):
+            yield text
+
+
+def _values(arguments: Any) -> Iterator[Any]:
     waiting = [arguments]
     for _ in range(_MOST_VALUES):
         if not waiting:
@@ -78,10 +97,8 @@ def _all_names(arguments: Any) -> Iterator[str]:
             waiting += reversed(value.values())
         elif isinstance(value, list):
             waiting += reversed(value)
-        elif isinstance(value, str):
-            yield from _names_of(value)
-        elif isinstance(value, int | float) and is_number(text := _written(value)):
-            yield text
+        else:
+            yield value
 
 
 def _written(number: float) -> str:
@@ -90,13 +107,15 @@ def _written(number: float) -> str:
 
 
 def _names_of(text: str) -> Iterable[str]:
+    if _is_content(text) or text[:1].isspace():  # a line of code, if it is not more
+        return [word for word in _OPAQUE_IN_TEXT.findall(text) if not _MOMENT.match(word)]
     text = text.strip()
     if len(text) < LEAST_CHARS:
         return ()
-    if _is_content(text):
-        return [word for word in _OPAQUE_IN_TEXT.findall(text) if not _MOMENT.match(word)]
     if len(text) <= _MOST_CHARS and _WHOLE.fullmatch(text):
         return (text,) if _is_name(text) else ()
+    if _GROUPED.fullmatch(text):
+        return () if _MOMENT.fullmatch(text) else (text,)
     words = (word.strip(_PUNCTUATION) for word in _IN_LINE.findall(text))
     return [word for word in words if is_place(word) or _OPAQUE_IN_LINE.fullmatch(word)]
 
@@ -117,7 +136,7 @@ def _has_letters_and_digits(text: str) -> bool:
 
 def _is_symbol(text: str) -> bool:
     """Returns whether a text is a name of several words, as programs have."""
-    if len(text) < _SYMBOL_CHARS:
+    if len(text) < _SYMBOL_CHARS or not _SYMBOL.fullmatch(text):
         return False
     if "_" in text or "-" in text:
         return True

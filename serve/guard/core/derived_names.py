@@ -7,40 +7,49 @@ prints how often they let pass what is no slip, and what is one.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 from unicodedata import normalize
 
-from serve.guard.core.argument_names import ENDINGS, is_file, is_number, is_place
+from serve.guard.core.argument_names import ENDINGS, is_file, is_number
 from serve.guard.core.slip import Slip
 
-_FEW_DIGITS = 4  # of a number that counts, such as a page's; a place's may have one more
+_FEW_LETTERS = 2
+_FEW_DIGITS = 4  # of a number that counts nothing
 _MOST_DIGITS = 16
 _RECORD_DIGITS = 3  # that make a name one of a record: nobody guesses them
 _OPAQUE_CHARS, _LONG_NUMBER = 8, 6
 _TOKEN_CHARS = 4
 _LEAST_REPETITION = 3
 _NUMBERED = re.compile(r"[A-Za-z]+[-_ ]?\d{1,3}")  # `USR005`
-_VERSION = re.compile(r"\d+(\.\d+)+")
+_ESCAPE = re.compile(r"(%|\\x)[\dA-Fa-f]?$")
+_VERSION = re.compile(r"\d+(\.\d+)+|(?<=[@-])v\d+$|0x0[\da-f]{5}|\d{4}-\d\d-\d\d")
+_BRANCHES = frozenset({"main", "master", "latest", "stable", "develop", "trunk"})
+_WORD = re.compile(r"[^\W_]+")
 _HOST = re.compile(r"\d{1,3}(\.\d{1,3}){3}(:\d+)?")
 _FAMILIAR = re.compile(r"(a?tions?|ings?|ments?|ers?|able|ness|ity|ities|ly|s)$")  # ends of words, which say little
 _FORMS = frozenset({"", "s", "es", "d", "ed", "r", "er", "ing"})
 
 
-def is_derived(slip: Slip, *, creates: bool) -> bool:
+def is_derived(slip: Slip, *, creates: bool, is_like_a_word: Callable[[str], bool]) -> bool:
     """Returns whether a name was probably meant as it is.
 
     Args:
         slip: What makes it differ from a name of the prompt.
         creates: Whether the call brings content, so that its names may be new.
+        is_like_a_word: Returns whether something may be a word of the prompt's language.
     """
-    return any(rule(slip) for rule in _RULES) or _is_other_word(slip, creates=creates)
+    if any(rule(slip) for rule in _RULES):
+        return True
+    return _is_other_word(slip, creates=creates) and (creates or not slip.said.isalpha() or is_like_a_word(slip.word))
 
 
 def is_opaque(slip: Slip) -> bool:
     """Returns whether nobody could have made up what the prompt has: `9f2c41` or a ticket's number, and not `k3`."""
     word, source = slip.source_word, slip.source
     turns = sum(a.isdigit() != b.isdigit() for a, b in pairwise(word))
-    if turns > 1 or (turns and len(word) >= _OPAQUE_CHARS) or (word.isdigit() and len(word) >= _LONG_NUMBER):
+    is_mixed = turns and len(word) >= _OPAQUE_CHARS and not _NUMBERED.fullmatch(word)
+    if turns > 1 or is_mixed or (word.isdigit() and len(word) >= _LONG_NUMBER):
         return True
     if "/" in source or "@" in source or is_file(source) or (_NUMBERED.fullmatch(source) and not slip.swaps):
         return False
@@ -57,7 +66,8 @@ def says_twice(slip: Slip) -> bool:
 
 def _is_other_spelling(slip: Slip) -> bool:
     """Capitals, the signs between words, or other code points: `foo-bar` for `foo_bar`, 1,000 for 1000."""
-    if _letters(slip.name) == _letters(slip.source):
+    name, source = _letters(slip.name), _letters(slip.source)
+    if name == source or (name.casefold() == source.casefold() and not is_opaque(slip)):
         return True
     if not slip.name.isascii() and normalize("NFKC", slip.name) == normalize("NFKC", slip.source):
         return True
@@ -86,16 +96,20 @@ def _is_other_form(slip: Slip) -> bool:
 
 def _is_next_number(slip: Slip) -> bool:
     """The next in a row, a number of few digits beside a word, another number of zeros."""
-    if slip.swaps or not (slip.said + slip.meant).isdigit():
+    if slip.swaps or not (slip.said + slip.meant).isdigit() or _HOST.fullmatch(slip.source):
         return False
     said, meant = slip.number, slip.source_number
-    few = _FEW_DIGITS + is_place(slip.source)
-    if max(len(said), len(meant)) < few and "@" not in slip.name and not is_opaque(slip):
+    if _is_counted(said) and _is_counted(meant) and "@" not in slip.name and not is_opaque(slip):
         return True
     if is_number(slip.name) and said.strip("0") == meant.strip("0"):
         return True
     near = 1 if slip.size == 1 else 10
     return _RECORD_DIGITS <= len(said) < _MOST_DIGITS and bool(meant) and abs(int(said) - int(meant)) <= near
+
+
+def _is_counted(number: str) -> bool:
+    """Returns whether digits are few, but for zeros before them: a page, a step, `adr/0042`."""
+    return len(number.lstrip("0")) < _FEW_DIGITS
 
 
 def _is_other_kind_of_file(slip: Slip) -> bool:
@@ -105,21 +119,48 @@ def _is_other_kind_of_file(slip: Slip) -> bool:
 
 
 def _is_other_version(slip: Slip) -> bool:
-    """Another version of the same: `tox==4.2.1` for `tox==4.1.0`."""
+    """Another version or date of the same: `tox==4.2.1` for `tox==4.1.0`, `setup@v4` for `setup@v3`."""
     if is_number(slip.source) or _HOST.fullmatch(slip.source):
         return False
     end = slip.start + len(slip.meant)
     return any(found.start() <= slip.start and end <= found.end() for found in _VERSION.finditer(slip.source))
 
 
+def _is_other_branch(slip: Slip) -> bool:
+    """The usual names of branches and versions in the place of each other."""
+    return {slip.word, slip.source_word} <= _BRANCHES
+
+
+def _is_other_letter(slip: Slip) -> bool:
+    """A letter or two that stand alone, as of a zone or a language: `us-east1-c` for `us-east1-b`."""
+    word, source = slip.word, slip.source_word
+    few = word.isalpha() and source.isalpha() and max(len(word), len(source)) <= _FEW_LETTERS
+    return few and not slip.swaps and source not in ENDINGS and not is_opaque(slip)
+
+
+def _is_escape(slip: Slip) -> bool:
+    """A code for a character, as in URLs."""
+    return "%" in slip.said + slip.meant or _ESCAPE.search(slip.before) is not None
+
+
+def _is_other_hump(slip: Slip) -> bool:
+    """Another word among those of a symbol: `K8sPodDiscovery` for `K8sDiscovery`."""
+    parts = [part for part in (slip.said, slip.meant) if part]
+    whole = all(part[0].isupper() and part.isalpha() for part in parts) and not slip.before[-1:].isupper()
+    digits = sum(map(str.isdigit, slip.source))
+    return whole and len(parts[0]) > 1 and digits <= 1 and (not slip.behind or slip.behind[0].isupper())
+
+
 def _is_other_host(slip: Slip) -> bool:
     """Another host of the same network."""
-    return "." not in slip.behind and not slip.swaps and _HOST.fullmatch(slip.name) is not None
+    if "." in slip.behind or slip.swaps or _HOST.fullmatch(slip.name) is None:
+        return False
+    return abs(int(slip.number or 0) - int(slip.source_number or 0)) <= 1
 
 
 _RULES = (
     _is_other_spelling, _is_longer_or_shorter, _is_other_form, _is_next_number, _is_other_kind_of_file,
-    _is_other_version, _is_other_host,
+    _is_other_version, _is_other_branch, _is_other_letter, _is_other_hump, _is_escape, _is_other_host,
 )  # fmt: skip
 
 
@@ -132,15 +173,26 @@ def _is_other_word(slip: Slip, *, creates: bool) -> bool:
     if not (slip.said + slip.meant).isalnum():
         return True
     if is_opaque(slip):
-        is_kind = slip.said == slip.word and slip.word.isalpha()
-        return is_kind or (slip.size > _TOKEN_CHARS and 2 * slip.size > len(slip.source_word))
-    if creates or ((slip.said + slip.meant).isdigit() and "@" not in slip.name):
+        return _is_kind(slip) or (slip.size > _TOKEN_CHARS and 2 * slip.size > len(slip.source_word))
+    if creates:
         return True
+    if (slip.said + slip.meant).isdigit():
+        return "@" not in slip.name and _is_counted(slip.source_number)
     if "@" in slip.name or "/" in slip.behind.rstrip("/"):
         return False
     stem = _FAMILIAR.sub("", slip.source_word)
     kept = len(stem) - len(slip.meant)
     return kept < 2 or 2 * kept < len(stem)  # one letter, or less than half of the word, may be chance
+
+
+def _is_kind(slip: Slip) -> bool:
+    """Returns whether the difference says of what kind a record is: `chk_83f5` for `dbc_83f5`."""
+    record = next(_words(slip.behind), "")
+    return not slip.before and slip.said == slip.word and slip.said.islower() and not record.isalpha()
+
+
+def _words(name: str) -> Iterator[str]:
+    return (found[0] for found in _WORD.finditer(name))
 
 
 def _letters(name: str) -> str:

@@ -8,9 +8,10 @@ a neighbour searched. What a model makes of the prompt on purpose looks like tha
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from itertools import pairwise
 from typing import Any
 
-from serve.guard.core.argument_names import brings_content, names_in
+from serve.guard.core.argument_names import brings_content, names_in, texts_in
 from serve.guard.core.derived_names import is_derived, is_opaque, says_twice
 from serve.guard.core.slip import Slip
 
@@ -20,7 +21,15 @@ _MOST_PLACES = 2048  # of one answer, where a neighbour may stand
 _MOST_SCANNED_CHARS = 64_000_000  # of one answer, the prompt's length for each name
 _SHORT_SLIP = 2  # one character, or two that changed places
 _LONG_SLIP = 8  # a token
-_SHORT_NAME, _SHORTEST_NAME = 12, 8
+_SHORT_NAME, _SHORTEST_NAME = 12, 6
+_LONG_PROMPT = 10_000  # characters that have most of what three letters in a row may be
+_COMMON_PAIRS = """
+    ab ac ad ag ai ak al am an ap ar as at av ay bl bo br bu ca ce ch ci ck cl co cr ct de di dr ds ea ec ed ee ef el
+    em en er es et ev ew ex fa fe ff fi fo fr ga ge gh gi go gr gu ha he hi ho ia ic id ie if ig il im in io ir is it
+    iv ke la ld le li ll lo ly ma mb me mi mm mo mp na nc nd ne nf ng ni nn no ns nt ob oc od of og ok ol om on oo op
+    or os ot ou ov ow pa pe ph pi pl po pp pr qu ra rc rd re rg ri rk rl rm rn ro rr rs rt ry sa sc se sh si sk so sp
+    ss st su sy ta te th ti to tr ts tt tu ty ub uc ue ui ul un up ur us ut va ve vi wa we wh wi wn wo wr ys
+"""
 
 
 class NearCopies:
@@ -52,7 +61,11 @@ class NearCopies:
             self._names -= 1
             if self._names < 0:
                 return None
-            if not self._is_said(name) and (slip := self._slip(name)) and not is_derived(slip, creates=creates):
+            if self._is_said(name) or (slip := self._slip(name)) is None:
+                continue
+            if not is_derived(slip, creates=creates, is_like_a_word=self._is_like_a_word) and not _is_said_right(
+                slip, arguments
+            ):
                 return slip
         return None
 
@@ -71,14 +84,25 @@ class NearCopies:
 
     def _is_spelt(self, slip: Slip) -> bool:
         """Returns whether the prompt has the name in other capitals, or elsewhere the word that changed."""
-        if self._folded is None:
-            self._folded = (self._text or "").casefold()
-        if is_opaque(slip) or says_twice(slip):
+        if says_twice(slip) or (is_opaque(slip) and not slip.word.isalpha()):
             return False
-        if self._stands_in(self._folded, slip.name.casefold()):
+        if self._stands_in(self._lower, slip.name.casefold()):
             return True
         word = slip.word.casefold()
-        return len(word) > 1 and self._stands_in(self._folded, word)
+        return len(word) > 1 and self._stands_in(self._lower, word)
+
+    @property
+    def _lower(self) -> str:
+        if self._folded is None:
+            self._folded = (self._text or "").casefold()
+        return self._folded
+
+    def _is_like_a_word(self, word: str) -> bool:
+        """Returns whether the prompt has any two or three neighbours of a word's letters, as those of its language."""
+        letters = word.casefold()
+        if len(self._lower) > _LONG_PROMPT:
+            return all(letters[at : at + 3] in self._lower for at in range(max(1, len(letters) - 2)))
+        return all(pair in _COMMON_PAIRS or pair in self._lower for pair in map("".join, pairwise(letters)))
 
     def _stands_in(self, text: str, name: str) -> bool:
         """Returns whether a text has a name as it is written, and not as a part of a longer word."""
@@ -147,6 +171,11 @@ class NearCopies:
         )
         turned = (slip.turned for slip in slips if slip is not None)
         return {slip.source: slip for slip in turned}
+
+
+def _is_said_right(slip: Slip, arguments: Any) -> bool:
+    """Returns whether the call names both, as one that renames: then it means the other one."""
+    return any(slip.source in text.replace(slip.name, "") for text in texts_in(arguments))
 
 
 def _longest_slip(name: str) -> int:

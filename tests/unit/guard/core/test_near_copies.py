@@ -57,6 +57,14 @@ def suspected(name: Any, prompt: str = PROMPT, **others: Any) -> str | None:
         ("call_Zk3vQ81mXw0PbLLLR5yHn2Ac", "call_Zk3vQ81mXw0PbL7tR5yHn2Ac"),
         ("git show 9c2f41ab77d0e4129b55c0ff12ab90de45678091", "9c2f41ab77d0e4129b55c0ff12ab90de45678901"),
         (["ok", {"deep": "10.12.37.144"}], "10.21.37.144"),
+        ("serve/gateway/pipeline.qx", "serve/gateway/pipeline.py"),
+        ("serve/guard/core/chbkqe.py", "serve/guard/core/choice.py"),
+        ("zqjf_rossi_9620", "yusuf_rossi_9620"),
+        ("yusuf_zqjxf_9620", "yusuf_rossi_9620"),
+        ("XQZ-2024-471313", "TCK-2024-471313"),
+        ("10.21.37.199", "10.21.37.144"),
+        (1877.75, "1523.75"),
+        ("https://github.com/acme/router/pull/9083", "https://github.com/acme/router/pull/1183"),
     ],
 )
 def test_one_slip_in_a_name_of_the_prompt_is_suspected(name: Any, source: str | None) -> None:
@@ -94,6 +102,40 @@ def test_one_slip_in_a_name_of_the_prompt_is_suspected(name: Any, source: str | 
 )
 def test_what_the_prompt_says_and_what_is_made_of_it_on_purpose_is_not(name: Any) -> None:
     assert suspected(name) is None
+
+
+GIVEN_ON_PURPOSE = {
+    "K8sServiceDiscovery": "K8sPodIPServiceDiscovery",
+    "GetFloat64": "GetFloat32",
+    "actions/setup-python@v3": "actions/setup-python@v4",
+    "build-2025-05-17-v1": "build-2025-05-27-v1",
+    "0x023301": "0x023400",
+    "us-central1-a": "us-central1-c",
+    "https://github.com/acme/tool/tree/master/docs": "https://github.com/acme/tool/tree/main/docs",
+    "docs/es/index.md": "docs/en/index.md",
+    "docs/adr/0074-set-aside.md": "docs/adr/0071-set-aside.md",
+    "card_dk83f5c2a1_blue": "note_dk83f5c2a1_blue",
+    "https://a.example/q?x=%20a": "https://a.example/q?x=%2Fa",
+}
+
+
+@pytest.mark.parametrize("source", GIVEN_ON_PURPOSE)
+def test_what_people_change_in_a_name_on_purpose_is_no_slip(source: str) -> None:
+    assert suspected(GIVEN_ON_PURPOSE[source], f"see {source} for more") is None
+
+
+def test_a_call_that_names_both_means_the_other_one() -> None:
+    assert suspected("serve/gaurd/core/guard.py") is not None
+    assert suspected("serve/gaurd/core/guard.py", source="mv serve/guard/core/guard.py elsewhere") is None
+
+
+def test_a_line_of_code_is_content_as_several_are() -> None:
+    assert suspected('\t"serve/gaurd/core/guard.py"') is None
+    assert suspected("\tkey = call_Zk3vQ81mXw0PbL7tR5yHn2Ad") is not None
+
+
+def test_numbers_in_groups_are_names() -> None:
+    assert suspected("9513 9269 4481 2207", "card 9513 9296 4481 2207") == "9513 9296 4481 2207"
 
 
 def test_versions_dates_and_round_numbers_are_nobodys_copies() -> None:

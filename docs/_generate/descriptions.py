@@ -226,6 +226,10 @@ ROUTES: dict[tuple[str, str], str] = {
         "GET",
         "/admin/v1/board",
     ): "What the page shows, as JSON, with an `ETag`; `x-specgate-audit` is the hash of the newest audit line.",
+    ("GET", "/admin/v1/drafts"): (
+        "What is known of each pool's drafts by request class: tokens per step, the answers that told, draft length, "
+        "requests per engine, and how fast its steps are. `specgate plan --live` reads it; needs `policy.load`."
+    ),
     ("GET", "/admin/v1/shadow"): (
         "The verdict on every candidate pool, over all request classes and for each: `promote`, `reject` or `not yet`, "
         "the numbers of pairs by which answer was bad, the difference with bounds, outcomes and mean times."

@@ -6,6 +6,7 @@ import logging
 import sqlite3
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
+from operator import itemgetter
 from typing import Any
 from urllib.parse import urlencode
 
@@ -104,6 +105,7 @@ class AdminRoutes:
         app.add_api_route(_QUARANTINE, self.forwarded, methods=read)
         app.add_api_route(_QUARANTINE, self.order, methods=["POST"])
         app.add_api_route("/admin/v1/shadow", self.shadow, methods=read)
+        app.add_api_route("/admin/v1/drafts", self.drafts, methods=read)
         app.add_api_route("/admin/v1/usage", self.usage, methods=read)
         app.add_api_route("/admin/v1/rerun", self.rerun, methods=read)
         app.add_api_route("/admin/v1/request", self.request, methods=read)
@@ -163,6 +165,14 @@ class AdminRoutes:
         snapshots, _ = await sights_of(self._replicas)
         rows = [row for snapshot in snapshots.values() for row in snapshot["shadows"]]
         return {"object": "list", "data": listing(rows)}
+
+    async def drafts(self) -> dict[str, Any]:
+        """Returns what is known of each pool's drafts by class, which replicas tell each other: of who knows most."""
+        snapshots, _ = await sights_of(self._replicas)
+        rows = {}
+        for row in sorted((row for one in snapshots.values() for row in one["drafts"]), key=itemgetter("answers")):
+            rows[row["model"], row["pool"], row["request_class"]] = row
+        return {"object": "list", "data": [row for _, row in sorted(rows.items())]}
 
     async def metrics(self) -> Response:
         """Returns the metrics of all gateway replicas and all engines of this cluster, for Prometheus."""

@@ -51,6 +51,7 @@ ADMIN_PORT: Rules = {
     "/admin/v1/policy": _OBSERVE,
     "/admin/v1/quarantine": {"GET": RouteRule("observe"), "POST": RouteRule("operate")},
     "/admin/v1/shadow": _OBSERVE,
+    "/admin/v1/drafts": _OBSERVE,
     "/admin/v1/rerun": {"GET": RouteRule("content")},
     "/admin/v1/request": _OBSERVE,
     "/admin/v1/audit": _OBSERVE,

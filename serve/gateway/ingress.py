@@ -191,7 +191,7 @@ class GatewayReplica:
             return snapshot(
                 self._config, self._scale, self.pools, policy, self._quarantine, self._reruns,
                 self._gateway.journal, self._gateway.policy.facts, self.accounts.standings(), self.telemetry.metrics,
-                self._shadows.view(),
+                self._shadows.view(), self.load.view(),
             )  # fmt: skip
 
         @router.get("/admin/v1/rerun")

@@ -81,6 +81,7 @@ def snapshot(
     standings: Iterable[Standing],
     metrics: Metrics,
     shadows: list[dict[str, Any]],
+    drafts: list[dict[str, Any]],
 ) -> dict[str, Any]:
     """Returns what this replica knows, as plain values. The admin API alone gets it: keys of engines are among them.
 
@@ -96,6 +97,7 @@ def snapshot(
         standings: Tenants and their limits.
         metrics: Of the replica.
         shadows: The pairs of candidate pools.
+        drafts: What is known of the pools' drafters.
     """
     known = {(each.model, each.pool): each for each in facts}
     return {
@@ -118,6 +120,7 @@ def snapshot(
         "tenants": [_tenant(standing) for standing in standings],
         "queue": _queue(pools.values()),
         "shadows": shadows,
+        "drafts": drafts,
         "samples": list(metrics.collect(_SHOWN)),
     }
 

@@ -167,6 +167,23 @@ class LiveLoad:
         """Yields (model, pool, request class, what is known of its drafts)."""
         return self._learned.each()
 
+    def view(self) -> list[dict[str, Any]]:
+        """Returns what answers told of each pool's drafts, by class: what advice on drafters is made of."""
+        return [
+            {
+                "model": model,
+                "pool": pool,
+                "request_class": request_class,
+                "answers": known.answers,
+                "length": known.length,
+                "drafts": self._learned.drafts[model, pool],
+                "per_engine": self.loads[model, pool].per_engine,
+                "factor": self._learned.steps[model, pool].factor(self.loads[model, pool].per_engine),
+            }
+            for model, pool, request_class, known in self.learned()
+            if known.answers
+        ]
+
     def report(self) -> LoadReport:
         """Returns what this gateway replica knows, for the others."""
         running = {key: (load.requests, load.lengths) for key, load in self.loads.items()}

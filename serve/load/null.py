@@ -63,6 +63,10 @@ class NullLoad:
         """Returns a request that is not counted."""
         return _NULL_SENT
 
+    def view(self) -> list[dict[str, Any]]:
+        """Returns nothing."""
+        return []
+
     def set_engines(self, key: PoolKey, engines: int) -> None:
         """Does nothing."""
 

@@ -110,6 +110,7 @@ class Shadows:
 
     Attributes:
         skipped: Copies that were not made or not answered because of the load, by model and pool.
+        faults: Comparisons that failed for a fault of this code, by model and pool: they say nothing of the candidate.
     """
 
     def __init__(
@@ -127,6 +128,7 @@ class Shadows:
         self._copies: set[asyncio.Task[None]] = set()
         self._tallies: defaultdict[Key, PairTally] = defaultdict(PairTally)
         self.skipped: Counter[tuple[str, str]] = Counter()
+        self.faults: Counter[tuple[str, str]] = Counter()
 
     def begins(self, request: RoutedRequest) -> None:
         """Draws whether a guarded request that begins is to be copied."""
@@ -200,6 +202,7 @@ class Shadows:
             outcome, good = _FAILED, False
         except Exception:
             log.exception("%s: the comparison failed", request.request_id)
+            self.faults[request.decision.model, shadow.candidate.pool] += 1
             return
         else:
             if verdict is None or not verdict.counts:

@@ -20,3 +20,7 @@ def show_shadows(metrics: Metrics, shadows: Shadows) -> None:
         "counter", "specgate_shadow_skipped", "Copies that were not made or not answered because of the load",
         ["model", "pool"], shadows.skipped.items,
     )  # fmt: skip
+    metrics.read(
+        "counter", "specgate_shadow_faults", "Comparisons with a candidate that the gateway's own code failed at",
+        ["model", "pool"], shadows.faults.items,
+    )  # fmt: skip

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -10,7 +11,7 @@ import aiohttp
 import pytest
 from support.admin_api import Ports, serving
 from support.guard_harness import tools_request
-from support.guard_stack import KNOWN
+from support.guard_stack import KNOWN, NO_ADVISORIES, SPECULATES
 from support.stack import listening
 from typer.testing import CliRunner
 
@@ -18,6 +19,7 @@ from lab.sim import SimSettings, build_sim_app
 from serve.cli import app
 from serve.config.gateway import GatewayConfig
 from serve.errors import ConfigError
+from serve.shadow import live
 
 NOWHERE = "http://127.0.0.1:9"
 
@@ -92,6 +94,21 @@ async def test_a_candidate_that_is_down_costs_nobody_an_answer() -> None:
         assert every["outcomes"] == {"failed": 3}
 
 
+async def test_a_comparison_that_our_own_code_fails_at_is_counted_and_is_no_pair(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with engine() as served, engine() as candidate, serving(config_of(served, candidate)) as ports:
+        monkeypatch.setattr(live, "ObservedResponse", None)
+        await post(ports)
+        async with aiohttp.ClientSession() as session, asyncio.timeout(20):
+            shown = ""
+            while not re.search(r"^specgate_shadow_faults_total\{.*} 1\.0$", shown, re.MULTILINE):
+                await asyncio.sleep(0.02)
+                async with session.get(f"{ports.admin_api}/metrics") as response:
+                    shown = await response.text()
+        assert await rows_of(ports) == []
+
+
 async def test_decisions_know_no_candidate() -> None:
     async with engine() as served, engine() as candidate, serving(config_of(served, candidate)) as ports:
         explained = await (await post(ports, "/v1/route/explain")).json()
@@ -118,3 +135,22 @@ def test_a_candidate_that_can_not_be_compared_is_a_mistake(change: dict[str, Any
     config["models"]["m"] |= change
     with pytest.raises(ConfigError, match=message):
         GatewayConfig.parse(config)
+
+
+async def test_a_gateway_without_a_candidate_tells_what_its_drafters_accept_and_gets_advice() -> None:
+    async with engine(num_speculative_tokens=3) as drafting, engine() as plain:
+        config = config_of(plain, drafting)
+        model = config["models"]["m"]
+        del model["shadow"]
+        model["pools"]["candidate"]["facts"] = {**SPECULATES, "num_speculative_tokens": 3}
+        config["policy"]["advisories"] = NO_ADVISORIES
+        async with serving(config) as ports:
+            for _ in range(3):
+                await post(ports)
+            url = f"{ports.admin_api}/admin/v1/drafts"
+            async with aiohttp.ClientSession() as session, session.get(url) as response:
+                rows = (await response.json())["data"]
+            result = await asyncio.to_thread(CliRunner().invoke, app, ["plan", "--live", "--url", ports.admin_api])
+    assert {(row["pool"], row["drafts"]) for row in rows} == {("candidate", 3)}
+    assert 1 <= sum(row["answers"] for row in rows) <= 3
+    assert (result.exit_code, "evidence" in result.output) == (0, True)

@@ -106,7 +106,7 @@ async def test_the_dashboards_sight_has_the_same_fields_whatever_is_on(on: bool)
     served = replica(quarantine={"enabled": on}, rate_limits={"enabled": on}, admin={"rerun_content": on})
     seen = (await ask(served.operators_app(), "/admin/v1/snapshot")).json()
     assert seen.keys() == {
-        "version", "policy", "pools", "cells", "changes", "reruns", "failures", "shadows",
+        "version", "policy", "pools", "cells", "changes", "reruns", "failures", "shadows", "drafts",
         "unknown_models", "counts_usage", "rerun_content", "tenants", "queue", "samples"
     }  # fmt: skip
     assert [pool["pool"] for pool in seen["pools"]] == ["fast", "safe"]

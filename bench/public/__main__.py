@@ -2,8 +2,9 @@
 
 Without `--arm`, an engine that copies what it is told is played alone and behind the gateway, clean and with faults in
 a share of its answers; with `--arm NAME=URL`, given once or more often, whatever is there. Each answer is one line of
-`--out`. Suites: `kvv` (schemas of Kimi-Vendor-Verifier), `maskbench`, `bfcl` (if `bfcl-eval` is installed, or
-`--bfcl DIR`), `tau2` (`--tau2 DIR`, the folder of its domains).
+`--out`. Suites: `kvv` (schemas of Kimi-Vendor-Verifier), `maskbench`, `bfcl` and `multi_turn` (if `bfcl-eval` is
+installed, or `--bfcl DIR`), `tau2` (`--tau2 DIR`, the folder of its domains), `k2vv` (`--k2vv FILE`, a request set of
+K2-Vendor-Verifier).
 """
 
 from __future__ import annotations
@@ -25,11 +26,13 @@ from bench.guard.correctness import OFF
 from bench.guard.rig import engine, engines, gateway, gateway_config
 from bench.public import bfcl
 from bench.public.arms import VERDICTS, Row, play
+from bench.public.picture import picture
 from bench.public.suites import SUITES, PublicCase
 from bench.schemas import MASKBENCH, SHARED
 from lab.probe.plan import ProbePlan
 
-RESULTS = Path(__file__).parents[1] / "results" / "public.json"
+ROOT = Path(__file__).parents[2]
+RESULTS = ROOT / "bench" / "results" / "public.json"
 
 
 def chosen(folders: Mapping[str, Path | None], wanted: Sequence[str], most: int) -> list[PublicCase]:
@@ -94,12 +97,15 @@ def main() -> None:
     parser.add_argument("--maskbench", type=Path, default=MASKBENCH)
     parser.add_argument("--bfcl", type=Path, default=bfcl.folder())
     parser.add_argument("--tau2", type=Path)
-    parser.add_argument("--out", type=Path, help="a line for each answer")
+    parser.add_argument("--k2vv", type=Path)
+    parser.add_argument("--out", type=Path, default=ROOT / "build" / "public.jsonl", help="a line for each answer")
+    parser.add_argument("--picture", type=Path, help="the table as an SVG")
     options = parser.parse_args()
     wanted = options.suites.split(",")
     if unknown := set(wanted) - set(SUITES):
         parser.error(f"unknown suites: {', '.join(sorted(unknown))}; known: {', '.join(SUITES)}")
-    cases = chosen({name: getattr(options, name) for name in SUITES}, wanted, options.most)
+    folders = {name: getattr(options, "bfcl" if name == "multi_turn" else name) for name in SUITES}
+    cases = chosen(folders, wanted, options.most)
     if not cases:
         parser.error("none of these suites is here; name their folders")
     if options.arm:
@@ -110,8 +116,10 @@ def main() -> None:
         with simulated(options.faults) as arms:
             rows = _played(arms, cases, options)
         RESULTS.write_text(json.dumps({"faults": options.faults, "rows": table(rows)}, indent=1) + "\n")
-    if options.out:
-        options.out.write_text("".join(json.dumps(row._asdict(), ensure_ascii=False) + "\n" for row in rows))
+    options.out.parent.mkdir(parents=True, exist_ok=True)
+    options.out.write_text("".join(json.dumps(row._asdict(), ensure_ascii=False) + "\n" for row in rows))
+    if options.picture:
+        options.picture.write_text(picture(table(rows)))
     _print(table(rows))
 
 

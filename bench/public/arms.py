@@ -13,6 +13,7 @@ import jsonschema
 from openai import APIStatusError, AsyncOpenAI, OpenAIError
 
 from bench.public.suites import Call, PublicCase
+from lab.probe.k2vv import calls_are_valid
 from lab.probe.plan import ProbePlan
 from lab.probe.runner import answered, client_of
 from lab.probe.trace import Trace
@@ -88,7 +89,17 @@ def judged(case: PublicCase, answer: Mapping[str, Any]) -> tuple[PublicVerdict, 
         answer: A whole chat completion.
     """
     message = ((answer.get("choices") or [{}])[0] or {}).get("message") or {}
-    return _calls(case, message) if case.calls is not None else _text(case, message.get("content"))
+    if case.calls is not None:
+        return _calls(case, message)
+    if case.document is None and case.schema is None:
+        return _any_calls(case, message)
+    return _text(case, message.get("content"))
+
+
+def _any_calls(case: PublicCase, message: Mapping[str, Any]) -> tuple[PublicVerdict, str]:
+    if message.get("tool_calls"):
+        return ("right", "") if calls_are_valid(case.body, message) else ("broken", "calls that are not valid")
+    return ("right", "") if message.get("content") else ("lost", "neither text nor calls")
 
 
 def _calls(case: PublicCase, message: Mapping[str, Any]) -> tuple[PublicVerdict, str]:

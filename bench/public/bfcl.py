@@ -14,6 +14,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 _CONVERSATIONS = ("multi_turn",)
+_DOCUMENTS = {
+    "GorillaFileSystem": "gorilla_file_system", "MathAPI": "math_api", "MessageAPI": "message_api",
+    "TicketAPI": "ticket_api", "TradingBot": "trading_bot", "TravelAPI": "travel_booking",
+    "TwitterAPI": "posting_api", "VehicleControlAPI": "vehicle_control",
+}  # fmt: skip
 _WITHOUT_CALLS = ("memory", "web_search", "format_sensitivity")
 
 
@@ -51,6 +56,55 @@ def cases(data: Path) -> Iterator[GoldCase]:
         answers = data / "possible_answer" / path.name
         if answers.exists() and not any(kind in path.name for kind in _WITHOUT_CALLS):
             yield from _cases(path, answers)
+
+
+def turns(data: Path) -> Iterator[GoldCase]:
+    """Yields each turn of the conversations, after the right calls of those before it and results that say nothing.
+
+    Args:
+        data: As of `cases`, with `multi_turn_func_doc` in it.
+    """
+    for path in sorted(data.glob("BFCL_v4_multi_turn*.json")):
+        gold = {row["id"]: row["ground_truth"] for row in _rows(data / "possible_answer" / path.name)}
+        for row in _rows(path):
+            yield from _turns(row, gold.get(row["id"]) or (), _functions(data, row.get("involved_classes") or ()))
+
+
+def _turns(
+    row: Mapping[str, Any], truth: Sequence[Sequence[str]], functions: Sequence[Mapping[str, Any]]
+) -> Iterator[GoldCase]:
+    places = {each["name"]: list((each.get("parameters") or {}).get("properties") or ()) for each in functions}
+    messages: list[Mapping[str, Any]] = []
+    for number, (question, spoken) in enumerate(zip(row["question"], truth, strict=False), 1):
+        messages += question
+        calls = [_named(*call, places) for call in map(_spoken, spoken) if call is not None and call[0] in places]
+        if calls:
+            yield GoldCase(f"{row['id']} turn {number}", [*messages], functions, calls)
+            messages += _history(calls, number)
+
+
+def _functions(data: Path, classes: Sequence[str]) -> list[dict[str, Any]]:
+    files = (data / "multi_turn_func_doc" / f"{_DOCUMENTS[name]}.json" for name in classes if name in _DOCUMENTS)
+    return [function for file in files if file.exists() for function in _rows(file)]
+
+
+def _named(name: str, arguments: Mapping[str, Any], places: Mapping[str, Sequence[str]]) -> tuple[str, dict[str, Any]]:
+    """Returns a call whose arguments have the names that stand at their places."""
+    known = places[name]
+    return name, {
+        known[int(key)] if key.isdigit() and int(key) < len(known) else key: value for key, value in arguments.items()
+    }
+
+
+def _history(calls: Sequence[tuple[str, Mapping[str, Any]]], turn: int) -> list[dict[str, Any]]:
+    """Returns the right calls of a turn, and a result for each."""
+    made = [
+        {"id": f"call_{turn}_{number}", "type": "function",
+         "function": {"name": name, "arguments": json.dumps(arguments, ensure_ascii=False)}}
+        for number, (name, arguments) in enumerate(calls)
+    ]  # fmt: skip
+    results = [{"role": "tool", "tool_call_id": call["id"], "content": "done"} for call in made]
+    return [{"role": "assistant", "content": None, "tool_calls": made}, *results]
 
 
 def _cases(path: Path, answers: Path) -> Iterator[GoldCase]:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.public import bfcl
+from lab.probe.k2vv import read_requests
 
 Call = tuple[str, Mapping[str, Any]]
 # Types of BFCL, which are those of Python, Java and JavaScript, as JSON Schema says them; any other allows everything.
@@ -34,6 +35,8 @@ class PublicCase:
         calls: The right calls; None if the answer is a document.
         document: The right document.
         schema: That the document must satisfy, whichever it is.
+
+    Without any of these, what counts is that calls are valid, if there are some.
     """
 
     suite: str
@@ -49,6 +52,22 @@ def bfcl_cases(data: Path) -> Iterator[PublicCase]:
     for case in bfcl.cases(data):
         if case.functions:
             yield _round_trip("bfcl", case)
+
+
+def multi_turn_cases(data: Path) -> Iterator[PublicCase]:
+    """Yields the turns of BFCL's conversations as round trips."""
+    return (_round_trip("bfcl multi-turn", case) for case in bfcl.turns(data))
+
+
+def k2vv_cases(path: Path) -> Iterator[PublicCase]:
+    """Yields the requests of a set of K2-Vendor-Verifier, whose calls must be valid.
+
+    Args:
+        path: Of the set, as Moonshot publishes it.
+    """
+    for number, body in read_requests(path).items():
+        plain = {name: value for name, value in body.items() if name not in ("model", "stream", "stream_options")}
+        yield PublicCase("k2vv", f"line {number}", plain)
 
 
 def tau2_cases(folder: Path) -> Iterator[PublicCase]:
@@ -95,7 +114,8 @@ def kvv_cases(folder: Path) -> Iterator[PublicCase]:
 
 
 SUITES: Mapping[str, Callable[[Path], Iterator[PublicCase]]] = {
-    "kvv": kvv_cases, "maskbench": maskbench_cases, "bfcl": bfcl_cases, "tau2": tau2_cases,
+    "kvv": kvv_cases, "maskbench": maskbench_cases, "bfcl": bfcl_cases, "multi_turn": multi_turn_cases,
+    "tau2": tau2_cases, "k2vv": k2vv_cases,
 }  # fmt: skip
 
 
@@ -104,7 +124,7 @@ def _round_trip(suite: str, case: bfcl.GoldCase) -> PublicCase:
     told = {"calls": [{"name": name, "arguments": arguments} for name, arguments in calls]}
     text = _copying("Make exactly these calls, in this order, and say nothing.", told)
     body = {
-        "messages": [*case.messages, {"role": "user", "content": text}],
+        "messages": [*map(_plain_history, case.messages), {"role": "user", "content": text}],
         "tools": [{"type": "function", "function": _function(function)} for function in case.functions],
         "tool_choice": "required",
     }
@@ -124,6 +144,14 @@ def _copying(text: str, told: Any) -> str:
 def _plain_name(name: str) -> str:
     """Returns a function's name as OpenAI's API allows it, which BFCL's own handlers do alike."""
     return name.replace(".", "_")[-64:]
+
+
+def _plain_history(message: Mapping[str, Any]) -> dict[str, Any]:
+    calls = [
+        {**call, "function": {**call["function"], "name": _plain_name(call["function"]["name"])}}
+        for call in message.get("tool_calls") or ()
+    ]
+    return {**message, **({"tool_calls": calls} if calls else {})}
 
 
 def _function(function: Mapping[str, Any]) -> dict[str, Any]:

@@ -4,11 +4,13 @@ import gzip
 import json
 from pathlib import Path
 from typing import Any
+from xml.etree.ElementTree import fromstring
 
 import pytest
 
 from bench.public.__main__ import chosen, table
 from bench.public.arms import Row, judged
+from bench.public.picture import picture
 from bench.public.suites import SUITES, PublicCase
 from lab.sim import SimSettings
 from lab.sim.generation import Generation
@@ -31,6 +33,23 @@ TASK = {
     "user_scenario": "x",
     "evaluation_criteria": {"actions": [{"name": "get", "arguments": {"id": "Q"}}]},
 }
+TALK = {
+    "id": "talk_0",
+    "involved_classes": ["MathAPI", "UnknownAPI"],
+    "question": [[{"role": "user", "content": "Sort."}], [{"role": "user", "content": "Rest."}], []],
+    "initial_config": {},
+}
+TALK_GOLD = {"id": "talk_0", "ground_truth": [["sort('a.txt')", "add(x=1, y=2)"], ["sort(name='b')"], []]}
+DOCUMENT = [
+    {"name": name, "parameters": {"type": "dict", "properties": {each: {"type": kind} for each in members}}}
+    for name, kind, members in (("sort", "string", ["name"]), ("add", "float", ["x", "y"]))
+]
+TOOLS = [
+    {
+        "type": "function",
+        "function": {"name": "f", "parameters": {"type": "object", "properties": {"a": {"type": "integer"}}}},
+    }
+]
 MASK = {
     "case": "a",
     "schema": {"type": "object"},
@@ -52,8 +71,16 @@ def folders(tmp_path: Path) -> dict[str, Path | None]:
     lines("tau2/airline/tasks.json", [TASK, {"id": "8"}])
     with gzip.open(tmp_path / "mask.jsonl.gz", "wt") as file:
         file.write(json.dumps(MASK))
+    lines("bfcl/BFCL_v4_multi_turn_base.json", TALK)
+    lines("bfcl/possible_answer/BFCL_v4_multi_turn_base.json", TALK_GOLD)
+    lines("bfcl/multi_turn_func_doc/math_api.json", *DOCUMENT)
+    lines(
+        "k2vv.jsonl", {"model": "k2", "messages": [{"role": "user", "content": "hi"}], "tools": TOOLS, "stream": True}
+    )
     return {
         "bfcl": tmp_path / "bfcl",
+        "multi_turn": tmp_path / "bfcl",
+        "k2vv": tmp_path / "k2vv.jsonl",
         "kvv": tmp_path / "kvv",
         "tau2": tmp_path / "tau2",
         "maskbench": tmp_path / "mask.jsonl.gz",
@@ -73,8 +100,14 @@ def test_every_suite_is_read_from_its_own_files(folders: dict[str, Path | None])
         ("kvv", "TestAnyOf 2"),
         ("maskbench", "a"),
         ("bfcl", "parallel_0"),
+        ("bfcl multi-turn", "talk_0 turn 1"),
+        ("bfcl multi-turn", "talk_0 turn 2"),
         ("tau2", "airline 7"),
+        ("k2vv", "line 1"),
     ]
+    first, second = cases[4:6]
+    assert first.calls == [("sort", {"name": "a.txt"}), ("add", {"x": 1, "y": 2})]
+    assert [each["role"] for each in second.body["messages"]] == ["user", "assistant", "tool", "tool", "user", "user"]
     bfcl = cases[3]
     assert bfcl.calls == [("spotify_play", {"artist": "Ø", "x": 1.5})] * 2
     assert bfcl.body["tools"][0]["function"]["parameters"]["properties"] == {
@@ -84,7 +117,12 @@ def test_every_suite_is_read_from_its_own_files(folders: dict[str, Path | None])
 
 
 def test_suites_that_are_not_here_are_left_out(folders: dict[str, Path | None]) -> None:
-    assert {case.suite for case in chosen({**folders, "bfcl": None, "tau2": Path("nowhere")}, [*SUITES], 1)} == {
+    assert {
+        case.suite
+        for case in chosen(
+            {**folders, "bfcl": None, "multi_turn": None, "k2vv": None, "tau2": Path("nowhere")}, [*SUITES], 1
+        )
+    } == {
         "kvv",
         "maskbench",
     }
@@ -95,7 +133,10 @@ def test_an_engine_that_copies_is_right_everywhere_and_one_that_breaks_calls_is_
 ) -> None:
     for case in chosen(folders, [*SUITES], 10):
         assert judged(case, answered(case)) == ("right", "")
-        assert judged(case, answered(case, faults={"truncated_string": 1.0}))[0] != "right" or case.suite == "kvv"
+        assert judged(case, answered(case, faults={"truncated_string": 1.0}))[0] != "right" or case.suite in (
+            "kvv",
+            "k2vv",
+        )
 
 
 CALLS = PublicCase("s", "n", {"tools": [{"function": {"name": "f"}}]}, calls=[("f", {"a": 1})])
@@ -124,6 +165,10 @@ def call(name: str, arguments: str) -> dict[str, Any]:
         (PublicCase("s", "n", {}, schema={"type": "null"}), message(content="1"), "broken"),
         (PublicCase("s", "n", {}, schema={"$ref": "#/nowhere"}), message(content="1"), "right"),
         (PublicCase("s", "n", {}, schema={}), message(content=None), "lost"),
+        (PublicCase("s", "n", {"tools": TOOLS}), call("f", '{"a": 1}'), "right"),
+        (PublicCase("s", "n", {"tools": TOOLS}), call("f", '{"a": "x"}'), "broken"),
+        (PublicCase("s", "n", {"tools": TOOLS}), message(content="no tool is needed"), "right"),
+        (PublicCase("s", "n", {"tools": TOOLS}), message(content=None), "lost"),
     ],
 )
 def test_an_answer_is_right_changed_broken_or_lost(case: PublicCase, answer: dict[str, Any], verdict: str) -> None:
@@ -139,3 +184,11 @@ def test_the_table_has_a_line_for_each_suite_and_arm() -> None:
         ("a", 2, 1, 1),
         ("b", 1, 1, 0),
     ]
+
+
+def test_the_picture_has_a_bar_for_each_verdict_that_came_up() -> None:
+    rows = [Row("a & b", str(n), "arm", verdict, "", "", 0.1) for n, verdict in enumerate(["right", "lost", "lost"])]  # type: ignore[arg-type]
+    root = fromstring(picture(table(rows)))
+    bars = [each for each in root if each.tag.endswith("rect") and each.get("height") == "14"]
+    assert [each.get("width") for each in bars] == ["140.0", "280.0"]
+    assert any("a & b: arm" in (each.text or "") for each in root)

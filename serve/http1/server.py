@@ -245,6 +245,7 @@ class ServerProtocol(asyncio.Protocol):
         self._task = None
         cycle = self._cycles.popleft()
         cycle.release()
+        cycle.scope.pop("extensions", None)  # holds methods of the cycle: without it, nothing is left for the collector
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("%s %s failed", cycle.scope["method"], cycle.scope["path"], exc_info=error)
         if self._lifetime is _CLOSED:

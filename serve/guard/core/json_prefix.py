@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
 
 from serve.guard.core.json_ahead import MOST_OPEN, STATES, read_ahead
 
@@ -40,6 +42,16 @@ class JsonPrefix:
         broken: True if no document begins with the text so far.
     """
 
+    _steps: ClassVar[Mapping[str, Callable[[Any, str, int], int]]]
+
+    def __init_subclass__(cls) -> None:
+        # Of the class: bound methods would keep each prefix until the collector finds it.
+        cls._steps = {
+            "object": cls._object, "value": cls._value, "first_value": cls._first_value, "first_key": cls._first_key,
+            "key": cls._key, "colon": cls._colon, "comma": cls._comma, "string": cls._string, "escape": cls._escape,
+            "hex": cls._hex, "literal": cls._literal, "number": cls._in_number, "end": cls._end,
+        }  # fmt: skip
+
     def __init__(self, *, must_be_object: bool = False) -> None:
         self.broken = False
         self._stack: list[str] = []
@@ -47,12 +59,6 @@ class JsonPrefix:
         self._number = ""
         self._rest = ""
         self._after_string = "comma"
-        self._steps = {
-            "object": self._object, "value": self._value, "first_value": self._first_value,
-            "first_key": self._first_key, "key": self._key, "colon": self._colon, "comma": self._comma,
-            "string": self._string, "escape": self._escape, "hex": self._hex, "literal": self._literal,
-            "number": self._in_number, "end": self._end,
-        }  # fmt: skip
 
     @property
     def complete(self) -> bool:
@@ -67,7 +73,7 @@ class JsonPrefix:
             return  # all of the text belongs to a string, as nearly always
         place = self._ahead(text) if len(text) > _LONG else 0
         while place < len(text) and not self.broken:
-            place = self._steps[self._state](text, place)
+            place = self._steps[self._state](self, text, place)
 
     def _ahead(self, text: str) -> int:
         """Reads up to the last mark of structure; returns the place after it."""
@@ -75,7 +81,7 @@ class JsonPrefix:
         while self._state not in STATES:
             if place == len(text) or self.broken:
                 return place
-            place = self._steps[self._state](text, place)
+            place = self._steps[self._state](self, text, place)
         found = read_ahead(self._stack, self._state, text[place:])
         if found is None:
             return self._fail(place)
@@ -236,3 +242,6 @@ class JsonPrefix:
     def _end(self, text: str, place: int) -> int:
         place = self._past(_SPACE, text, place)
         return place if place == len(text) else self._fail(place)
+
+
+JsonPrefix.__init_subclass__()  # it is a class of its own, too

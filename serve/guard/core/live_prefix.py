@@ -120,7 +120,7 @@ class LivePrefix(JsonPrefix):
             return
         place = 0
         while place < len(text) and not self.broken:
-            place = self._steps[self._state](text, place)
+            place = self._steps[self._state](self, text, place)
         self._read += len(text)
         if self.broken or (self._whole is not None and self._read - self._whole.start > _LONG_VALUE):
             self._stop()

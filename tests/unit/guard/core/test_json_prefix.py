@@ -3,6 +3,7 @@
 import json
 import re
 import sys
+import weakref
 from types import FrameType
 
 import pytest
@@ -163,3 +164,11 @@ def test_a_megabyte_takes_few_steps_whatever_is_in_it(text: str, size: int) -> N
     finally:
         sys.setprofile(None)
     assert calls < len(text) / 100 + 100 * len(pieces)
+
+
+def test_a_prefix_is_gone_with_its_last_user_and_not_only_when_the_collector_comes() -> None:
+    prefix = JsonPrefix()
+    prefix.feed('{"a": [1, "b')
+    left = weakref.ref(prefix)
+    del prefix
+    assert left() is None

@@ -27,6 +27,7 @@ from serve.guard.plain import PlainPath
 from serve.guard.transcript import NULL_TRANSCRIPTS, AnyTranscripts
 from serve.http1.asgi import DIRECT, Receive, Scope, Send
 from serve.limits.null import NULL_ACCOUNTS, AnyAccounts
+from serve.limits.usage import Usage
 from serve.load.null import NULL_LOAD, AnyLoad
 from serve.proxy.attempts import Attempts
 from serve.proxy.attribution import Answering, Attribution
@@ -189,15 +190,16 @@ class Gateway:
         if cause := self.journal.add(exchange, path):
             self._telemetry.failed(served.model, exchange.status, cause)
         elif served.answering is not None:
-            self._count_answer(served, served.answering)
+            answering, served.answering = served.answering, None  # the journal keeps what is left
+            if answering.meter.usage is not None:
+                self._count_answer(served, answering, answering.meter.usage)
         if self._telemetry.log.on and self._telemetry.log.wants(exchange.status, served.faults):
             self._telemetry.log.ended(log_fields(exchange, path))
 
-    def _count_answer(self, served: Attribution, answering: Answering) -> None:
-        """Counts how fast an answer came, if its engine has told its length."""
+    def _count_answer(self, served: Attribution, answering: Answering, usage: Usage) -> None:
+        """Counts how fast an answer came, whose length its engine has told."""
         candidate, meter, sent_s = answering
-        served.answering = None  # the journal keeps what is left
-        if meter.usage is not None and (written := meter.usage.worked(meter.kept_tokens).output):
+        if written := usage.worked(meter.kept_tokens).output:
             took_s, speculative = time.monotonic() - sent_s, "on" if candidate.speculative else "off"
             self._telemetry.answered(served.model, candidate.pool, speculative, served.request_class, written, took_s)
 
@@ -229,7 +231,7 @@ class Gateway:
         self._ongoing += 1
         try:
             read = await self.read(body, exchange.headers, exchange.principal)
-            decision = self._decide(exchange, read)
+            decision, guarded = self._decide(exchange, read)
             completes = exchange.path in _COMPLETIONS  # what counts tokens has no price
             if completes:
                 exchange.charge = await self._accounts.admit(
@@ -237,7 +239,7 @@ class Gateway:
                 )
             if read.features.tool_history:
                 await self._repair_history(read, decision.model)
-            request = self._routed(exchange, read, decision)
+            request = self._routed(exchange, read, decision, guarded=guarded)
             if completes:
                 await self._respond(exchange, request)
                 return
@@ -246,8 +248,10 @@ class Gateway:
         finally:
             self._ongoing -= 1
 
-    def _decide(self, exchange: Exchange, read: ReadRequest) -> Decision:
+    def _decide(self, exchange: Exchange, read: ReadRequest) -> tuple[Decision, bool]:
         """Returns the decision on a request, which the log, the metrics and the client are told.
+
+        The second value is whether the guard checks the answer.
 
         Raises:
             PolicyConflictError: No pool is allowed.
@@ -255,9 +259,10 @@ class Gateway:
         features = read.features
         with self._telemetry.step("decide"):
             decision = decide(self.policy, features, features.preference)
+            guarded = self._is_guarded(exchange.path, decision)
             if exchange.path in _COMPLETIONS:  # the counting of tokens is no sample of a pool's answers
                 order = self.load.order(decision, features, len(read.body))
-                draw = self._live.draw(decision.model) if self._is_guarded(exchange.path, decision) else None
+                draw = self._live.draw(decision.model) if guarded else None
                 decision = choose(decision, order, draw)
         exchange.attribution.decided(decision)
         exchange.attribution.request_class, _ = class_of_names(decision.classes)
@@ -267,9 +272,9 @@ class Gateway:
             exchange.span.set_attributes(decision_attributes(exchange.request_id, decision))
         if decision.refused:
             raise PolicyConflictError(_refusal(decision))
-        return decision
+        return decision, guarded
 
-    def _routed(self, exchange: Exchange, read: ReadRequest, decision: Decision) -> RoutedRequest:
+    def _routed(self, exchange: Exchange, read: ReadRequest, decision: Decision, *, guarded: bool) -> RoutedRequest:
         """Returns the request as it goes to attempts."""
         body, parsed, features, patch = read
         return RoutedRequest(
@@ -281,7 +286,7 @@ class Gateway:
             parsed=parsed,
             features=features,
             decision=decision,
-            guarded=self._is_guarded(exchange.path, decision),
+            guarded=guarded,
             attempt_numbers=count(1),
             charge=exchange.charge,
             asker=exchange.asker(len(body)),

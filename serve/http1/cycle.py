@@ -176,7 +176,7 @@ class RequestResponseCycle:
             return
         if message["type"] == "http.response.start":
             # Ray Serve's health checks have lists for the pairs.
-            self._start(message["status"], [(name, value) for name, value in message.get("headers", ())])
+            self._start(message["status"], [*map(tuple, message.get("headers", ()))])
             return
         if self.progress is PENDING:
             raise ValueError("a response's body without a head")

@@ -48,6 +48,8 @@ class Thinking:
 
     def said(self, arguments: Mapping[str, Any]) -> bool | None:
         """Returns what arguments of a chat template say; None if they leave it to the model or the template."""
+        if not arguments:  # as for most requests
+            return None
         values = [_truth(arguments[name]) for name in self.switches if arguments.get(name) is not None]
         if self.any_on and True in values:
             return True

@@ -50,29 +50,17 @@ class Attempt(NamedTuple):
         candidate: Sends it.
         response: The response itself.
         ids: Takes the ids of its tokens out, if we have asked for them.
-        last_frames: Keeps its end, from which the load learns.
-        continued: Makes it the whole answer, if it goes on with one.
-        meter: Measures its usage.
         rename: Puts our name of the model into it, if the engine has another.
         parsed: Reads its raw text, if the engine has not parsed it.
-        drafts: Takes out what the engine tells of its drafts.
+        stages: All that its frames pass first, in their order.
     """
 
     candidate: Candidate
     response: UpstreamResponse
     ids: TokenIds | None = None
-    last_frames: Stage = PASS
-    continued: Stage = PASS
-    meter: Stage = PASS
     rename: Stage = PASS
     parsed: Stage = PASS
-    drafts: Stage = PASS
-
-    @property
-    def stages(self) -> tuple[Stage, ...]:
-        """The stages that its frames pass first, in their order."""
-        ids = self.ids or PASS
-        return (ids, self.last_frames, self.drafts, self.continued, self.meter, self.rename, self.parsed)
+    stages: Sequence[Stage] = ()
 
     async def body(self, limit_bytes: int = sys.maxsize) -> bytes:
         """Returns the whole body of a response that does not stream.
@@ -88,8 +76,7 @@ class Attempt(NamedTuple):
 
     def _through(self, body: bytes) -> bytes:
         for stage in self.stages:
-            if stage is not PASS:
-                body = stage.whole(body)
+            body = stage.whole(body)
         return body
 
 
@@ -334,8 +321,9 @@ class Attempts:
             tell_beginning(span, response, time.monotonic() - sent_s)
             if request.charge.counts:  # or one span of eight would have it
                 resources.callback(tell_usage, span, meter)
-        continued = request.continued or PASS
-        return Attempt(slot.candidate, response, ids, sent.last_frames(), continued, meter, rename, parsed, drafts)
+        stages = (ids or PASS, sent.last_frames(), drafts, request.continued or PASS, meter, rename, parsed)
+        passed = [stage for stage in stages if stage is not PASS]
+        return Attempt(slot.candidate, response, ids, rename, parsed, passed)
 
     def _span(
         self, request: RoutedRequest, slot: _Slot, number: int, headers: dict[str, str], resources: AsyncExitStack

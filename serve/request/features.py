@@ -32,6 +32,7 @@ _PREFERENCES = {"true": True, "false": False}
 _CHOICES = frozenset({"auto", "required", "none"})
 _IMAGE = re.compile(rb'(?<!\\)"(?:input_)?(?:image|video)')
 _LONGEST_IMAGE = 12
+_NOT_GUIDED = (NONE,) * 4
 _WINDOW_BYTES = 1024 * 1024  # searched at once: no other thread runs meanwhile
 _NO_STOP = re.compile(rb'null|""|\[\s*\]')
 _SHOWN_CHARS = 100  # of a name that a client made up
@@ -217,12 +218,8 @@ def _strict_schema(response_format: Format | None) -> bool:
 
 
 def _guided(request: CompletionRequest) -> bool:
-    return (
-        given(request.guided_json)
-        or given(request.guided_regex)
-        or given(request.guided_choice)
-        or given(request.guided_grammar)
-    )
+    fields = (request.guided_json, request.guided_regex, request.guided_choice, request.guided_grammar)
+    return fields != _NOT_GUIDED and any(map(given, fields))
 
 
 def _speaks_of_thinking(request: CompletionRequest) -> bool:

@@ -36,14 +36,15 @@ async def read_body(receive: Receive, headers: Mapping[str, str], limit_bytes: i
         message = await receive()
         if message["type"] == "http.disconnect":
             raise message.get("error") or asyncio.CancelledError
-        parts.append(message.get("body", b""))
-        size += len(parts[-1])
+        part = message.get("body", b"")
+        parts.append(part)
+        size += len(part)
         if size > limit_bytes:
             raise _too_large(limit_bytes)
         if not message.get("more_body"):
             if size > LONG_BODY_BYTES:
                 return await beside(True, joined, parts)
-            return b"".join(parts)
+            return part if len(parts) == 1 else b"".join(parts)
 
 
 def _check_media_type(headers: Mapping[str, str]) -> None:

@@ -119,8 +119,7 @@ class Line:
             exact = exact and stage.exact
             if stage.limit_bytes is not None:
                 limits.append(stage.limit_bytes)
-        # Returns what goes on for one frame.
-        self._through = self._stages[0].feed if len(self._stages) == 1 else self._through_all
+        self._only = self._stages[0].feed if len(self._stages) == 1 else None
         self._wants_rest = self._check.exact
         self._waits = not exact or bool(self._checks)
         self._many_checks = len(self._checks) > 1
@@ -139,7 +138,7 @@ class Line:
         if not isinstance(frames, tuple):
             return self._feed_each(frames)
         (frame,) = frames
-        passed = self._through(frame)
+        passed = self._only(frame) if self._only is not None else self._through(frame)
         if self._may_skim:
             self._note(frame, passed)
         else:
@@ -174,7 +173,8 @@ class Line:
     def _is_slow(self) -> bool:
         return any([check.slow for check in self._checks])
 
-    def _through_all(self, frame: Frame) -> Sequence[Frame]:
+    def _through(self, frame: Frame) -> Sequence[Frame]:
+        """Returns what goes on for one frame."""
         passed: Sequence[Frame] = (frame,)
         for stage in self._stages:
             passed = stage.feed(passed[0]) if len(passed) == 1 else _each(stage, passed)

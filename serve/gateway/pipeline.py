@@ -14,6 +14,7 @@ from serve.config.gateway import GatewayConfig
 from serve.dialects.dialect import CHAT_PATH
 from serve.errors import (
     DeadlineError,
+    EngineError,
     GatewayError,
     OutOfMemoryError,
     OverloadedError,
@@ -329,6 +330,14 @@ class Gateway:
         on_try = exchange.attribution.tried
         async with AsyncExitStack() as resources:
             candidates = request.decision.candidates
+            attempt = await self._attempts.first_response(request, candidates, resources, on_try)
+            try:
+                await relay(exchange, attempt, self._telemetry)
+                return
+            except EngineError:
+                if attempt.response.is_stream or not attempt.response.broken:
+                    raise
+            await resources.aclose()  # of a whole answer that broke off nothing is out: another engine may have one
             attempt = await self._attempts.first_response(request, candidates, resources, on_try)
             await relay(exchange, attempt, self._telemetry)
 

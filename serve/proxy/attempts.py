@@ -28,7 +28,7 @@ from serve.routing.first_free import first_free
 from serve.routing.hold import Hold
 from serve.routing.pool import Pool
 from serve.routing.prefix_index import blocks_of
-from serve.routing.session_affinity import Affinity, session_key
+from serve.routing.session_affinity import NOWHERE, Affinity, session_key
 from serve.stream.line import PASS, Stage
 from serve.stream.token_ids import TokenIds
 from serve.telemetry.instruments import Telemetry
@@ -39,6 +39,7 @@ from serve.telemetry.spans import fail, inject
 _RETRIED = (PoolUnavailableError, OverloadedError, DeadlineError)
 _SAME_POOL_MAY_ANSWER = {429: False, 500: True, 502: True, 503: True, 504: True}
 _OK = 200
+_LOWEST_SERVER_ERROR = 500
 _FIRST_CANDIDATE_TRIES = 2
 _NO_WAIT_S = 0.001  # an idle slot is there sooner; recording costs microseconds, so only waits are
 
@@ -124,6 +125,10 @@ class _Left:
         """Counts a try."""
         self._tries.remove(candidate)
 
+    def again(self, candidate: Candidate) -> None:
+        """Adds a try."""
+        self._tries.append(candidate)
+
     def drop(self, pools: Collection[str]) -> None:
         """Gives up pools."""
         self._tries = [candidate for candidate in self._tries if candidate.pool not in pools]
@@ -181,10 +186,11 @@ class Attempts:
             GatewayError: No candidate responded.
         """
         left = _Left(candidates)
+        failed: list[_Slot] = []
         for number in count(1):
             sent = self._load.begin(request.decision, request.features, left.best, len(request.body))
             sent.until(resources)
-            slot = await self._slot(request, left, resources, number - 1, on_try)
+            slot = await self._slot(request, left, resources, failed, on_try)
             sent.posted(slot.candidate)
             pool = slot.candidate.pool
             try:
@@ -192,18 +198,36 @@ class Attempts:
             except _RETRIED as error:
                 self._pools[request.decision.model, pool].forget(slot.endpoint)
                 self._add_fault(request, pool, error.code, error.message)
-                if not left or number == self._max_attempts:
+                failed.append(slot)
+                if not self._tries_again(request, slot, left, number):
                     raise
             else:
                 status = attempt.response.status
+                if status < _LOWEST_SERVER_ERROR:
+                    self._distrust(request, failed)
                 if not _SAME_POOL_MAY_ANSWER.get(status, True):
                     left.drop((pool,))
-                if status not in _SAME_POOL_MAY_ANSWER or not left or number == self._max_attempts:
+                elif status in _SAME_POOL_MAY_ANSWER:
+                    failed.append(slot)
+                if status not in _SAME_POOL_MAY_ANSWER or not self._tries_again(request, slot, left, number):
                     return attempt
                 self._add_fault(request, pool, str(status), f"the engine answered {status}")
             await resources.aclose()
             self._telemetry.retried(pool)
         raise AssertionError("the last attempt returns or raises")
+
+    def _tries_again(self, request: RoutedRequest, slot: _Slot, left: _Left, number: int) -> bool:
+        """Returns whether there is another try; while a pool has addresses that were not asked, there is."""
+        if number == self._max_attempts:
+            return False
+        if not left and self._pools[request.decision.model, slot.candidate.pool].replicas > number:
+            left.again(slot.candidate)
+        return bool(left)
+
+    def _distrust(self, request: RoutedRequest, failed: Sequence[_Slot]) -> None:
+        """Prefers others to replicas that failed a request which another one has answered: it was not the request."""
+        for slot in failed:
+            self._pools[request.decision.model, slot.candidate.pool].forget(slot.endpoint)
 
     def resumes(self, request: RoutedRequest, candidate: Candidate) -> bool:
         """Returns whether a candidate's engines go on with an answer to a request that broke."""
@@ -241,7 +265,12 @@ class Attempts:
         self._telemetry.log.add_fault(request.attribution.faults, request.request_id, pool, kind, detail)
 
     async def _slot(
-        self, request: RoutedRequest, left: _Left, resources: AsyncExitStack, attempt: int, on_try: OnTry
+        self,
+        request: RoutedRequest,
+        left: _Left,
+        resources: AsyncExitStack,
+        failed: Sequence[_Slot],
+        on_try: OnTry,
     ) -> _Slot:
         """Waits for a slot, and records for how long.
 
@@ -249,7 +278,7 @@ class Attempts:
             request: The request to send.
             left: Candidates; the one that is returned counts as tried, and those whose pools refused are dropped.
             resources: Keeps the slot.
-            attempt: How often the request has been sent before.
+            failed: Where the request has been sent before.
             on_try: See `first_response`.
 
         Raises:
@@ -259,8 +288,9 @@ class Attempts:
         preferred, model = left.best, request.decision.model
         on_try(preferred)
         affinity = Affinity(
-            partial(session_key, request.headers, request.features, attempt),
+            partial(session_key, request.headers, request.features, len(failed)),
             partial(self._prompt_blocks, request, preferred.pool),
+            frozenset([slot.endpoint.url for slot in failed]) if failed else NOWHERE,
         )
         pools = [preferred.pool]
         try:
@@ -312,6 +342,7 @@ class Attempts:
             fail(span, error.code, error.status)
             raise
         slot.hold.begun()
+        response.on_break = partial(self._pools[request.decision.model, slot.candidate.pool].forget, slot.endpoint)
         meter.answered(response.status)
         if response.status == _OK:
             if response.is_stream and not request.features.stream:

@@ -1,7 +1,7 @@
 """HTTP to a replica: a request, and its response from the moment its first bytes have arrived."""
 
 import sys
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 
 from serve.config.gateway import LimitsConfig
@@ -31,6 +31,8 @@ class UpstreamResponse:
         is_stream: True if the body is an SSE stream; an error never is.
         first: The first bytes of the body; empty if there is no body.
         left: Nobody reads it any more; the connection may be another response's.
+        broken: The rest did not come.
+        on_break: Called when that is seen.
     """
 
     def __init__(self, connection: ClientConnection, first: bytes, max_whole_bytes: int = sys.maxsize) -> None:
@@ -40,6 +42,8 @@ class UpstreamResponse:
         self.is_stream = self.status < _LOWEST_ERROR and kind.lower().startswith("text/event-stream")
         self.first = first
         self.left = False
+        self.broken = False
+        self.on_break: Callable[[], None] | None = None
         self._connection = connection
         self._max_whole_bytes = max_whole_bytes
 
@@ -64,7 +68,7 @@ class UpstreamResponse:
         try:
             await self._connection.pump(sink)
         except OSError as error:
-            raise _broke(error) from error
+            raise self._broke(error) from error
 
     def stop(self) -> None:
         """Ends `pump`. Call it again for what follows; an engine whose response is left is told."""
@@ -105,13 +109,15 @@ class UpstreamResponse:
         try:
             return await self._connection.read()
         except OSError as error:
-            raise _broke(error) from error
+            raise self._broke(error) from error
 
-
-def _broke(error: OSError) -> EngineError:
-    if isinstance(error, TimeoutError):
-        return EngineError("The engine stopped sending.", code="engine_stalled")
-    return EngineError("The connection to the engine broke in the middle of the answer.")
+    def _broke(self, error: OSError) -> EngineError:
+        self.broken = True
+        if self.on_break is not None:
+            self.on_break()
+        if isinstance(error, TimeoutError):
+            return EngineError("The engine stopped sending.", code="engine_stalled")
+        return EngineError("The connection to the engine broke in the middle of the answer.")
 
 
 class Upstream:

@@ -142,15 +142,16 @@ class RemotePool:
         if self._placement is not None:
             blocks = affinity.blocks()
             url = self._placement.choose(blocks)
-            return PlacedHold(_Hold(self, asker, url), self._placement, blocks)
-        return _Hold(self, asker, self._of_session(affinity) if self._is_sticky else "")
+            return PlacedHold(_Hold(self, asker, url, affinity.avoid), self._placement, blocks)
+        return _Hold(self, asker, self._of_session(affinity) if self._is_sticky else "", affinity.avoid)
 
-    async def take(self, asker: Asker, wanted: str = "") -> tuple[_Address, Turn]:
+    async def take(self, asker: Asker, wanted: str = "", avoid: frozenset[str] = frozenset()) -> tuple[_Address, Turn]:
         """Takes a slot, to be given back.
 
         Args:
             asker: On whose behalf.
             wanted: The URL that is best for the request; empty for any.
+            avoid: URLs that are worst for it.
 
         Raises:
             GatewayError: The wait for it was refused or in vain, or no address may be used.
@@ -159,7 +160,7 @@ class RemotePool:
         if not present:
             message = f"No engine of {self._label} can be used now; try again shortly."
             raise PoolUnavailableError(message, retry_after_s=self._terms.retry_after_s)
-        address = self._free(present, wanted)
+        address = self._free(_without(present, avoid) if avoid else present, wanted)
         if address is None or not self._room.queue.may_have(asker):
             place = self._room.enter(asker)
             self._hand_out()
@@ -255,6 +256,10 @@ class RemotePool:
         return self._share * max(1, len(self._present()))
 
 
+def _without(present: list[_Address], avoid: frozenset[str]) -> list[_Address]:
+    return [address for address in present if address.endpoint.url not in avoid] or present
+
+
 def _business(address: _Address) -> tuple[int, int]:
     return address.held, address.last
 
@@ -268,13 +273,14 @@ def _place(session: str, url: str) -> bytes:
 
 
 class _Hold(Hold):
-    def __init__(self, pool: RemotePool, asker: Asker, wanted: str) -> None:
+    def __init__(self, pool: RemotePool, asker: Asker, wanted: str, avoid: frozenset[str]) -> None:
         self._pool = pool
         self._asker = asker
         self._wanted = wanted
+        self._avoid = avoid
 
     async def __aenter__(self) -> Endpoint:
-        self._address, self.turn = await self._pool.take(self._asker, self._wanted)
+        self._address, self.turn = await self._pool.take(self._asker, self._wanted, self._avoid)
         return self._pool.endpoint_of(self._address)
 
     async def __aexit__(self, *_: object) -> None:

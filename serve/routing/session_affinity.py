@@ -10,16 +10,21 @@ from policies import RequestFeatures
 SESSION_HEADERS = ("x-session-id", "x-claude-code-session-id", "session-id", "session_id")
 
 
+NOWHERE: frozenset[str] = frozenset()
+
+
 class Affinity(NamedTuple):
-    """A request's ties to a replica, computed only if its pool asks.
+    """A request's ties to a replica, computed only if its pool asks, and where it is not to go again.
 
     Attributes:
         session: Returns the key of its session. Requests with one key go to one replica of a sticky pool.
         blocks: Returns the blocks of its prompt (`serve.routing.prefix_index`), for a pool that routes by prefix.
+        avoid: URLs of replicas that have failed it; used only where there is no other.
     """
 
     session: Callable[[], str]
     blocks: Callable[[], tuple[int, ...]]
+    avoid: frozenset[str] = NOWHERE
 
 
 NO_AFFINITY = Affinity(str, tuple)

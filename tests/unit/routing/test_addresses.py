@@ -102,3 +102,10 @@ async def test_a_prompt_goes_where_its_beginning_is() -> None:
 async def test_a_full_home_leaves_its_session_to_others() -> None:
     pool = pool_of(slots=1, routing="sticky")
     assert await urls_of(pool, 3, Affinity(lambda: "x", tuple)) == dict.fromkeys(URLS, 1)
+
+
+async def test_an_address_that_failed_a_request_does_not_get_it_again_while_there_is_another() -> None:
+    pool = pool_of()
+    failed, *others = URLS
+    assert set(await urls_of(pool, 4, Affinity(str, tuple, frozenset({failed})))) == set(others)
+    assert set(await urls_of(pool, 3, Affinity(str, tuple, frozenset(URLS)))) == set(URLS), "all have failed it"

@@ -15,6 +15,7 @@ from typing import Any
 
 import aiohttp
 from support.admin_api import admin_before
+from support.engines import end, start
 from support.guard_harness import tools_request
 from support.guard_stack import KNOWN, NO_ADVISORIES, SPECULATES
 from support.prometheus import Prometheus, needs_prometheus, prometheus, until, until_fired, until_silent
@@ -35,10 +36,15 @@ MINUTE_S = 2.0  # of the rules
 
 
 class Patient:
-    """A simulated engine that can fall ill and recover while it runs."""
+    """A simulated engine that can fall ill and recover while it runs.
 
-    def __init__(self, model: str, drafts: int = 0) -> None:
+    Attributes:
+        started: When its process began, if it tells; another time is another process.
+    """
+
+    def __init__(self, model: str, drafts: int = 0, started: float | None = None) -> None:
         self.drafts = drafts
+        self.started = started
         self._settings = {"model": model, "grammar": "qwen3_coder", "num_speculative_tokens": drafts}
         self.recover()
 
@@ -49,7 +55,11 @@ class Patient:
         self._app = build_sim_app(SimSettings.from_mapping({**self._settings, **symptoms}))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self._app(scope, receive, send)
+        if self.started is not None and scope["path"] == "/metrics":
+            await start(send, kind="text/plain")
+            await end(send, f"process_start_time_seconds {self.started}\n".encode())
+        else:
+            await self._app(scope, receive, send)
 
 
 @dataclass
@@ -139,6 +149,7 @@ PATIENTS = {
     "hopeless": {"fast": Patient("hopeless", drafts=3), "other": Patient("hopeless", drafts=3)},
     "undrafted": {"fast": Patient("undrafted", drafts=3)},
     "puzzling": {"only": Patient("puzzling")},
+    "replaced": {"only": Patient("replaced", started=1.0)},
 }  # fmt: skip
 PUZZLING = GuardConfig(reruns=5)  # by which the fault of the guard knows its model
 FAILING = {"model": "failing"}
@@ -216,6 +227,8 @@ def causes(scene: Scene, replica: GatewayReplica, store: KeyStore, old: str, aud
         Cause({"SpecgatePoolFull": {"model": "full"}}, overload, relieve),
         Cause({"SpecgateRefusing": {"model": "limited"}, "SpecgateTenantThrottled": {"tenant": "greedy"}},
               lambda: scene.ask(greedy, 0.2, prose("limited")), lambda: scene.rest("limited")),
+        Cause({"SpecgateEngineChanged": {"model": "replaced", "pool": "only"}},
+              lambda: setattr(engines["replaced/only"], "started", 2.0), lambda: None),
         Cause({"SpecgateQuotaNearlySpent": {"tenant": "thrifty"}}, lambda: quota(5000), lambda: quota(10**9)),
         Cause({"SpecgateBackgroundFailing": {"part": "load"}},
               lambda: setattr(replica.load, "check", broken), lambda: delattr(replica.load, "check")),

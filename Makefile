@@ -172,7 +172,7 @@ bench-public: $(READY) ## public suites through an engine alone and behind the g
 	@$(BIN)/python -m bench.public $(ARGS)
 
 .PHONY: bench-k2vv bench-drafters
-bench-k2vv: $(READY) ## K2-Vendor-Verifier's schema accuracy at the client: guard off, observe, heal
+bench-k2vv: $(READY) ## K2-Vendor-Verifier's schema accuracy at the client: guard off, observe, heal, with live arguments
 	@$(BIN)/python -m bench.k2vv $(ARGS)
 
 bench-drafters: $(READY) ## tool calls and JSON of the tiny models with and without speculation: what `proven` rests on (20 minutes)

@@ -71,17 +71,7 @@ async def relay(
     """
     response = attempt.response
     if not response.is_stream:
-        headers = response_headers(response.headers)
-        if response.status == 200:
-            body = await attempt.body()
-            if exchange.path in _COMPLETIONS:  # and not where tokens are counted
-                failure = await beside(len(body) > LONG_BODY_BYTES, whole_failure, body)
-                if failure is not None:
-                    raise failure
-        else:
-            headers, body = readable_refusal(response.status, headers, await attempt.body(_MAX_ERROR_BYTES))
-        await exchange.whole(response.status, headers, body)
-        observer.whole(body)
+        await _relay_whole(exchange, attempt, observer)
         return
     served = exchange.attribution
     served.first_token_s = telemetry.first_token(exchange.arrived_s, served.model, attempt.candidate.pool)
@@ -109,6 +99,21 @@ async def relay(
     elif not end.done:  # whatever broke after a complete answer is nobody's loss
         raise failure
     await exchange.end_stream(last)
+
+
+async def _relay_whole(exchange: Exchange, attempt: Attempt, observer: Stage) -> None:
+    response = attempt.response
+    headers = response_headers(response.headers)
+    if response.status == 200:
+        body = await attempt.body()
+        if exchange.path in _COMPLETIONS:  # and not where tokens are counted
+            failure = await beside(len(body) > LONG_BODY_BYTES, whole_failure, body)
+            if failure is not None:
+                raise failure
+    else:
+        headers, body = readable_refusal(response.status, headers, await attempt.body(_MAX_ERROR_BYTES))
+    await exchange.whole(response.status, headers, body)
+    observer.whole(body)
 
 
 async def _send_rest(exchange: Exchange, line: Line) -> None:

@@ -19,53 +19,42 @@ class Kept:
 
     Attributes:
         parts: The bytes, as they came or folded.
-        most: So many parts may there be before `fold`.
         lost: They were too many.
     """
 
     def __init__(self, limit_bytes: int = _MOST_BYTES) -> None:
         self.parts: list[bytes] = []
-        self.most = _BATCH
         self.lost = False
+        self._most = _BATCH
         self._limit_bytes = limit_bytes
         self._settled = 0  # parts that are counted, and not folded any more
-        self._alike = 0  # the first part of those that came since `add`
         self._bytes = 0
 
-    def add(self, data: bytes) -> None:
-        """Keeps bytes of any shape."""
-        self.parts.append(data)
-        if len(self.parts) > self.most:
-            self._fold_what_fits()
-        self._alike = len(self.parts)
-
-    def fold(self, like: FramePattern | None) -> None:
-        """Makes one frame of those that were appended to `parts` since the last `add`.
+    def add(self, data: bytes, frames: int = 1) -> None:
+        """Keeps bytes of any shape; every token comes here.
 
         Args:
-            like: What all of them look like; None if that is not known.
+            data: The bytes.
+            frames: How many frames they are, as every `Skim` is told.
         """
-        self._settle(like, self._alike)
-        self._alike = len(self.parts)
+        self.parts.append(data)
+        if len(self.parts) > self._most:
+            self._fold()
 
-    def _fold_what_fits(self) -> None:
+    def _fold(self) -> None:
         """Makes one frame of all that came since the last time, if they are frames of one text, each a part."""
         like, run = pattern_of(self.parts[-1]), self.parts[self._settled :]
-        fits = like is not None and all(
+        if like is not None and all(
             [part.startswith(like.prefix) and part.endswith(like.suffix) and like.count(part) for part in run]
-        )
-        self._settle(like if fits else None, self._settled)
-
-    def _settle(self, like: FramePattern | None, start: int) -> None:
-        if like is not None and start < len(self.parts):
-            self.parts[start:] = [_folded(self.parts[start:], like)]
+        ):
+            self.parts[self._settled :] = [_folded(run, like)]
         self._bytes += sum(map(len, self.parts[self._settled :]))
         if self._bytes > self._limit_bytes:
             self.lost = True
         if self.lost:
             self.parts.clear()
         self._settled = len(self.parts)
-        self.most = self._settled + _BATCH
+        self._most = self._settled + _BATCH
 
 
 def _folded(frames: list[bytes], like: FramePattern) -> bytes:

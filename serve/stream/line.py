@@ -93,7 +93,7 @@ class Line:
         self._check = _NO_CHECK
         self._checks: list[Check] = []
         self._counter: Stage | None = None
-        self._skims: list[Skim] = []
+        self._skims: list[Skim] = [kept.add] if kept is not None else []
         self._may_skim = exact = True
         limits: list[int] = []
         edit: Edit | None = None
@@ -192,8 +192,7 @@ class Line:
         """
         if not self._may_skim:
             return otherwise
-        counter, skims, kept = self._counter, self._skims, self._kept
-        parts = [] if kept is None else kept.parts
+        counter, skims = self._counter, self._skims
         # Of the pattern in force, at hand since attributes cost every token more. Nothing begins with an empty tuple.
         prefix: bytes | tuple[()] = ()
         suffix, begin, end = b"", 0, 0
@@ -201,10 +200,6 @@ class Line:
         def take(data: bytes) -> Drain:
             if not data.startswith(prefix) or not data.endswith(suffix) or data.find(_QUOTE, begin) != len(data) - end:
                 return take_other(data)
-            if kept is not None:
-                parts.append(data)
-                if len(parts) > kept.most:
-                    kept.fold(self._pattern)
             if counter is not None:
                 counter.chunks += 1
             if skims:
@@ -231,8 +226,6 @@ class Line:
         frames = like.count(data)
         if not frames:
             return None
-        if self._kept is not None:
-            self._kept.parts.append(data)
         if self._counter is not None:
             self._counter.chunks += frames
         for skim in self._skims:

@@ -4,8 +4,10 @@ import logging
 import os
 import re
 import secrets
+import shlex
 import shutil
 import signal
+import sys
 import tempfile
 import threading
 import time
@@ -157,29 +159,36 @@ def cluster(
         log_to_driver=log_to_driver,
         logging_level="warning",
         _node_ip_address="127.0.0.1",
-        runtime_env={"worker_process_setup_hook": "serve.launch.loopback.bind"},
+        runtime_env={"worker_process_setup_hook": "serve.launch.loopback.bind", **_interpreter(sys.executable)},
     )
     signal.signal(signal.SIGTERM, on_sigterm)  # Ray has put its own in place, which ends the process at once
-    try:
-        ray_serve.start(http_options=HTTPOptions(host=host, port=port), proxy_location="HeadOnly")
-        ray_serve.run_many(
-            [ray_serve.RunTarget(target=build(config), name="specgate", route_prefix="/")],
-            wait_for_applications_running=False,
-        )
-        # Not `session_latest`: that link is the newest cluster's on this machine.
-        _wait_until_running(
-            say, Path(context.address_info["session_dir"]) / "logs" / "serve", stop or threading.Event()
-        )
-        haproxy_files = Path(os.environ["RAY_SERVE_HAPROXY_CONFIG_FILE_LOC"]).parent
-        with standing_in(haproxy_files, os.environ["RAY_SERVE_HAPROXY_BINARY_PATH"]):
+    haproxy_files = Path(os.environ["RAY_SERVE_HAPROXY_CONFIG_FILE_LOC"]).parent
+    with standing_in(haproxy_files, os.environ["RAY_SERVE_HAPROXY_BINARY_PATH"]) as take_over:
+        try:
+            ray_serve.start(http_options=HTTPOptions(host=host, port=port), proxy_location="HeadOnly")
+            ray_serve.run_many(
+                [ray_serve.RunTarget(target=build(config), name="specgate", route_prefix="/")],
+                wait_for_applications_running=False,
+            )
+            # Not `session_latest`: that link is the newest cluster's on this machine.
+            _wait_until_running(
+                say, Path(context.address_info["session_dir"]) / "logs" / "serve", stop or threading.Event()
+            )
             yield f"http://127.0.0.1:{port}"
             say("streams under way finish first; Ctrl-C again stops at once")
             with suppress(ray.exceptions.RayError, RayServeException):  # without a controller there is none to wait for
                 _drain(config)
-    finally:
-        say("stopping")
-        _stop_serve()
-        ray.shutdown()
+            take_over()
+        finally:
+            say("stopping")
+            _stop_serve()
+            ray.shutdown()
+
+
+def _interpreter(path: str) -> dict[str, str]:
+    """Returns the environment of workers whose interpreter's path has blanks, which Ray hands to a shell as it is."""
+    quoted = shlex.quote(path)
+    return {} if quoted == path else {"py_executable": quoted}
 
 
 def _drain(config: GatewayConfig) -> None:

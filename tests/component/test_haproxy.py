@@ -14,6 +14,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
 from http.client import HTTPConnection
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -157,7 +158,9 @@ def rays_haproxy(folder: Path, port: int) -> Iterator["subprocess.Popen[bytes]"]
     plain = home / "500.http"
     plain.write_text("HTTP/1.1 500 Internal Server Error\r\n\r\nInternal Server Error")
     config = CONFIG.format(front=port, a=1, b=1, plain=plain, **node_environment(str(folder)))
-    config = config.replace("global\n", f"global\n    stats socket {home}/admin.sock mode 666 level admin\n")
+    config = config.replace(
+        "global\n", f"global\n    stats socket {home}/admin.sock mode 666 level admin expose-fd listeners\n"
+    )
     no_route = '    http-request return status 404 content-type text/plain lf-string "no route"\n'
     (home / "haproxy.cfg").write_text(config.replace("backend gateways\n", f"backend gateways\n{no_route}"))
     with running(write_launcher(folder), "-db", "-f", home / "haproxy.cfg") as process:
@@ -193,6 +196,28 @@ def test_a_stand_in_answers_while_haproxy_is_away_and_not_any_longer(tmp_path: P
                 time.sleep(0.05)
             assert answer(port)[0] == 503
             process.terminate()
+    assert not is_open(port)
+
+
+def test_none_is_refused_while_a_stand_in_takes_over_from_haproxy_which_is_killed_then(tmp_path: Path) -> None:
+    port, over, statuses = free_port(), threading.Event(), []
+
+    def ask() -> None:
+        while not over.is_set():
+            statuses.append(answer(port)[0])  # a connection that breaks raises
+
+    with ThreadPoolExecutor() as clients, standing_in(tmp_path, write_launcher(tmp_path)) as take_over:
+        with rays_haproxy(tmp_path, port) as process:
+            asking = [clients.submit(ask) for _ in range(4)]
+            take_over()
+            process.wait(timeout=60)  # it has been told to finish
+        many = len(statuses) + 100
+        while len(statuses) < many:
+            time.sleep(0.01)
+        over.set()
+        for each in asking:
+            each.result()
+    assert set(statuses) == {503}
     assert not is_open(port)
 
 

@@ -42,6 +42,7 @@ class LocalGateway:
         further: Mapping[str, Any] | None = None,
         options: Sequence[str] = (),
         environment: Mapping[str, str] | None = None,
+        python: str = sys.executable,
     ) -> None:
         """Starts it in a session of its own.
 
@@ -56,12 +57,13 @@ class LocalGateway:
             further: The rest of the configuration.
             options: Further options of `specgate serve`.
             environment: Further variables.
+            python: The interpreter, by the path that it is to know itself by.
         """
         self.url, self._mark, self._log = f"http://127.0.0.1:{port}", uuid.uuid4().hex, folder / f"{model}.log"
         config = folder / f"{model}.yaml"
         document = {"models": {model: settings or SIMULATED}, "policy": policy or {}, **(further or {})}
         config.write_text(yaml.safe_dump(document, allow_unicode=True))
-        command = [sys.executable, "-m", "serve.cli", "serve", "--config", str(config), "--port", str(port), *options]
+        command = [python, "-m", "serve.cli", "serve", "--config", str(config), "--port", str(port), *options]
         if shell:
             command = ["sh", "-c", '"$@" --stop-with-parent; exit $?', "sh", *command]
         if terminal is not None:

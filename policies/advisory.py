@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -172,10 +172,16 @@ def _load(path: Path) -> Advisory:
     if path.exists() and not path.is_file():  # a pipe would hold whoever reads it for ever
         return unreadable(path.stem, f"{path.name} is not a file")
     try:
-        # The loader is a safe one: it only leaves dates as text.
-        return parse_advisory(yaml.load(path.read_text(encoding="utf-8"), _Loader), path.stem)
+        return _parsed(path.read_text(encoding="utf-8"), path.stem)
     except (OSError, ValueError, RecursionError, yaml.YAMLError, PolicyError) as error:
         return unreadable(path.stem, " ".join(str(error).split())[:300])
+
+
+@lru_cache(maxsize=1024)
+def _parsed(text: str, name: str) -> Advisory:
+    """Parses a file once: a folder is read again whenever one of its files changes, and reading YAML is slow."""
+    # The loader is a safe one: it only leaves dates as text.
+    return parse_advisory(yaml.load(text, _Loader), name)
 
 
 class _Loader(yaml.SafeLoader):

@@ -84,12 +84,13 @@ def stated_by(command: EngineCommand) -> dict[str, Any]:
         for name, value in found.settings.items()
         if assumed.get(name) != value and name not in ("model", "method", *_TOLD)
     }
-    return {**facts, "method": found.method or "none", **({"settings": settings} if settings else {})}
+    method = found.method or ("none" if command.model else UNKNOWN)  # weights that are not named may bring a drafter
+    return {**facts, "method": method, **({"settings": settings} if settings else {})}
 
 
 def _vllm(command: EngineCommand, named: NamedModel | None) -> PoolFacts:
     args = _with_old_names(command.args)
-    speculators = _speculators(command.model)
+    speculators = _speculators(command.model, named)
     base = _base(command, named, {**args, "model": command.model or ""}, "vllm")
     spec_open = any(name.startswith(("speculative_config", "spec_")) for name in command.unknown)
     method, drafter = (UNKNOWN, None) if spec_open else (base.method, base.drafter)
@@ -167,15 +168,21 @@ def _base(command: EngineCommand, named: NamedModel | None, args: Mapping[str, A
     )
 
 
-def _speculators(model: str | None) -> tuple[str, str | None] | None:
+def _speculators(model: str | None, named: NamedModel | None) -> tuple[str, str | None] | None:
     """Returns method and drafter where the weights bring a drafter of their own, or may; None if nothing says so.
 
-    vLLM serves such a checkpoint with drafts, without any option.
+    vLLM serves such a checkpoint with drafts, without any option, and a folder may hold one whose name says nothing.
+
+    Args:
+        model: The weights.
+        named: The model that their name names.
     """
     name = (model or "").lower()
     if "speculator" in name:
         return next((each for each in ("eagle3", "dflash", "dspark") if each in name), UNKNOWN), model
-    return (UNKNOWN, None) if name.startswith(".") or "checkpoint" in name else None
+    is_folder = name.startswith((".", "/", "~"))
+    says_nothing = is_folder and (named is None or named.family is None)
+    return (UNKNOWN, None) if says_nothing or name.startswith(".") or "checkpoint" in name else None
 
 
 def _with_old_names(args: Mapping[str, Any]) -> dict[str, Any]:

@@ -13,9 +13,10 @@ from policies.vllm_options import known_option
 
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
 _VARIABLE = re.compile(r"\$(?:\{(\w+)\}|\((\w+)\)|(\w+))")  # of a shell, and of Kubernetes
+_NO_ENGINE = r"(?![\w-]*(?:router|gateway|proxy|sidecar|exporter))"  # what engines of that name are seldom without
 _IMAGES = {
-    "vllm": re.compile(r"(?:^|/)vllm(?:-openai|-cpu)?[\w-]*(?=:|@|$)"),
-    "sglang": re.compile(r"(?:^|/)sglang[\w-]*(?=:|@|$)"),
+    "vllm": re.compile(rf"(?:^|/)vllm{_NO_ENGINE}(?:-openai|-cpu)?[\w-]*(?=:|@|$)"),
+    "sglang": re.compile(rf"(?:^|/)sglang{_NO_ENGINE}[\w-]*(?=:|@|$)"),
 }
 # Accelerators that an image's name or tag tells of; everything else is CUDA.
 _PLATFORMS = {"ascend": "ascend", "cann": "ascend", "npu": "ascend", "metax": "metax", "maca": "metax", "xpu": "xpu",
@@ -27,6 +28,7 @@ _MODULES = {
     "sglang.launch_server": "sglang",
 }
 _SHELL = ("-c", "-lc", "-ec")
+_SHELLS = ("sh", "bash", "ash", "zsh")
 _OF_CONTAINERS = ("-v", "--volume", "--name", "-w", "--workdir", "--mount")  # their values may look like an image
 _END = re.compile(r"(?:[|&;<>]+|\d?>.*)$")  # what ends a command in a shell
 _NUMBER = re.compile(r"-?\d+(\.\d+)?$")
@@ -75,11 +77,18 @@ def read_command(words: Sequence[str]) -> EngineCommand:
     Raises:
         PolicyError: It starts no engine that is known here, or can't be split.
     """
-    found = list(words)
-    if len(found) == 1:
-        if in_file := _of_file(found[0]):
-            return in_file
-        found = _split(found[0])
+    if len(words) == 1:
+        return _of_file(words[0]) or _read(_split(words[0]))
+    return _read(words)
+
+
+def _read(found: Sequence[str], starts_image: bool = True) -> EngineCommand:
+    """Reads the words of a line.
+
+    Args:
+        found: The words.
+        starts_image: What follows an image goes to the program that the image starts; else it is a program itself.
+    """
     env: dict[str, str] = {}
     version = None
     platform = "cuda"
@@ -98,7 +107,7 @@ def read_command(words: Sequence[str]) -> EngineCommand:
         elif engine_of_image := _image(word, found[place - 1] if place else ""):
             version, platform = _version(word), _platform(word)
             named_later = any(_mentions(each) or _entry(each, rest[at + 1 :]) for at, each in enumerate(rest))
-            if engine_of_image == "vllm" and not named_later:
+            if engine_of_image == "vllm" and starts_image and not named_later:
                 command = _command("vllm", version, rest, env)  # the image's own entry point is the engine
                 return replace(command, platform=platform)
     raise PolicyError(
@@ -116,12 +125,16 @@ def read_container(container: Mapping[str, Any]) -> EngineCommand | None:
     image = container.get("image")
     if not isinstance(image, str):
         return None
-    words = [*_environment(container), image, *_words(container.get("command")), *_words(container.get("args"))]
-    if not (
-        _image(image, "") or any(_mentions(each) or _entry(each, words[at + 1 :]) for at, each in enumerate(words))
-    ):
+    own = _words(container.get("entrypoint"))
+    given, rest = _words(container.get("command")), _words(container.get("args"))
+    tagged = image if ":" in image or "@" in image else f"{image}:latest"
+    words = [*_environment(container), tagged, *own, *given, *rest]
+    names_one = any(_mentions(each) or _entry(each, words[at + 1 :]) for at, each in enumerate(words))
+    if not (names_one or _engine_of(image)):
         return None
-    return read_command([*words, ""])  # never one text alone, which would be read as a whole line
+    # In Kubernetes a `command` is in place of the image's program, in Compose an `entrypoint`.
+    is_replaced = bool(own or (given and rest) or (given and given[0].rsplit("/", 1)[-1] in _SHELLS))
+    return _read(words, starts_image=not is_replaced)
 
 
 def _of_file(text: str) -> EngineCommand | None:
@@ -186,9 +199,13 @@ def _mentions(text: str) -> bool:
 
 def _image(word: str, before: str) -> str | None:
     """Returns the engine of a container's image; the value of an option is none."""
-    if word.startswith("-") or "=" in word or "/" not in word or before in _OF_CONTAINERS:
+    if word.startswith("-") or "=" in word or not ("/" in word or ":" in word) or before in _OF_CONTAINERS:
         return None
-    return next((engine for engine, mark in _IMAGES.items() if mark.search(word)), None)
+    return _engine_of(word)
+
+
+def _engine_of(image: str) -> str | None:
+    return next((engine for engine, mark in _IMAGES.items() if mark.search(image)), None)
 
 
 def _version(image: str) -> str | None:
@@ -279,5 +296,5 @@ def _value(values: Sequence[str]) -> Any:
 
 
 def _open(text: str) -> bool:
-    """Returns True if a value holds what only a shell could fill in, or a reader: `$NAME`, `<name>`."""
-    return "$" in text or "`" in text or bool(re.match(r"<[^>]*>$", text))
+    """Returns True if a value holds what only a shell, a template or a reader could fill in: `$NAME`, `<name>`."""
+    return "$" in text or "{{" in text or "`" in text or bool(re.match(r"<[^>]*>$", text))

@@ -3,6 +3,7 @@
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import yaml
@@ -15,14 +16,17 @@ from serve.errors import ConfigError
 
 _PORTS = {"vllm": 8000, "sglang": 30000}
 _VARIABLE = re.compile(r"\$\{(\w+)(?::?-([^}]*))?\}|\$(\w+)")
-_PUBLISHED = re.compile(r"(?:.*:)?(?P<host>\d+):(?P<container>\d+)(?:/tcp)?")
-_RUNS_PODS = ("Deployment", "StatefulSet", "DaemonSet", "ReplicaSet", "Pod", "LeaderWorkerSet", "Job")
+_ASSIGNED = re.compile(r"\s*(?:export\s+)?(?P<name>[A-Za-z_]\w*)=(?P<value>\S*|'[^']*'|\"[^\"]*\")\s*(?:#.*)?$")
+_PUBLISHED = re.compile(r"(?:(?P<address>.*):)?(?P<host>[^:]+):(?P<container>\d+)(?:/tcp)?")
 # What production-stack's chart makes of its `vllmConfig`.
 _OF_VALUES = {
     "maxModelLen": "--max-model-len", "dtype": "--dtype", "tensorParallelSize": "--tensor-parallel-size",
     "maxNumSeqs": "--max-num-seqs", "gpuMemoryUtilization": "--gpu-memory-utilization", "maxLoras": "--max-loras",
 }  # fmt: skip
+_HOST_NETWORK = re.compile(r"--net(?:work)?(?:=|\s+)host\b")
 _STARTS = re.compile(r"\b(vllm|sglang) serve\b|-m\s*(vllm|sglang)\.|\b(docker|podman|nerdctl)\b.*\brun\b")
+_RUNS_CONTAINER = re.compile(r"\b(docker|podman|nerdctl)\b.*\brun\b")
+_OPEN = re.compile(r"[$`]")
 _RELEASE = "vllm"  # of its documentation: `helm install vllm vllm/vllm-stack`
 
 
@@ -44,8 +48,9 @@ def read_description(text: str, source: str, env: Mapping[str, str]) -> Descript
     found = sum(parts, Description())
     if not found.engines and not found.left:
         raise ConfigError(
-            f"{source} holds no engine: it should be a command line or script with `vllm serve` or SGLang's, a Compose "
-            "file, Kubernetes manifests, LiteLLM's config.yaml, or a configuration of vLLM's router"
+            f"{source} holds no engine: it should be a command line or script with `vllm serve` or SGLang's, a unit of "
+            "systemd, a Compose file, Kubernetes manifests, Ray Serve's configuration of LLMs, LiteLLM's config.yaml, "
+            "or a configuration of vLLM's router"
         )
     return found
 
@@ -69,7 +74,7 @@ def _items(document: Any) -> list[Any]:
 def _of_document(document: Mapping[str, Any], source: str, env: Mapping[str, str]) -> Description:
     if is_litellm(document):
         return read_litellm(document, source, env)
-    found = _of_values(part(document, "servingEngineSpec"), source)
+    found = _of_values(part(document, "servingEngineSpec"), source) + _of_ray(document, source)
     if is_router(document):
         found += read_router(document, source)
     for name, service in part(document, "services").items():
@@ -86,17 +91,24 @@ def _of_service(name: str, service: Any, source: str, env: Mapping[str, str]) ->
     found = _command(filled, place)
     if not isinstance(found, EngineCommand):
         return found
+    if filled.get("network_mode") == "host":
+        return _at(found, "127.0.0.1", _port(found), place)
     published = _published(filled.get("ports"), _port(found))
-    is_outside = published is not None or filled.get("network_mode") == "host"
-    return _at(found, "127.0.0.1" if is_outside else name, published, place)
+    if published is None:
+        return _at(found, name, _port(found), place)
+    return _at(found, "127.0.0.1", published, place)
 
 
-def _at(command: EngineCommand, host: str, published: int | None, place: str) -> Description:
-    """Returns an engine on a host, at a port that is published, or else at its own if that is known."""
-    if published is None and "port" in command.unknown:
-        why = f"{place}: a variable has its port, so that its URL is not known; its command line counts all the same"
-        return Description((DescribedEngine(place, command=command),), (why,))
-    return Description((DescribedEngine(place, f"http://{host}:{published or _port(command)}", command=command),))
+def _at(command: EngineCommand, host: str, port: int | str | None, place: str) -> Description:
+    """Returns an engine on a host at a port, or nowhere if what is given for that is no number."""
+    if isinstance(port, int):
+        return Description((DescribedEngine(place, f"http://{host}:{port}", command=command),))
+    return _nowhere(command, place, "its port is not told" if port is None else f"its port is {port}")
+
+
+def _nowhere(command: EngineCommand, place: str, why: str) -> Description:
+    line = f"{place}: {why}, so that its URL is not known; its command line counts all the same"
+    return Description((DescribedEngine(place, command=command),), (line,))
 
 
 def _command(container: Mapping[str, Any], place: str) -> EngineCommand | Description:
@@ -115,13 +127,17 @@ def _listed(given: Any) -> list[str]:
     return given.split() if isinstance(given, str) else [str(each) for each in _sequence(given)]
 
 
-def _published(ports: Any, inside: int) -> int | None:
+def _published(ports: Any, inside: int | str) -> int | str | None:
+    """Returns the port of the host that leads to one of a container; a text if only the reader's shell knows it."""
     for each in ports if isinstance(ports, list) else ():
         if isinstance(each, Mapping):
-            if each.get("target") == inside and str(each.get("published", "")).isdecimal():
-                return int(each["published"])
-        elif (match := _PUBLISHED.fullmatch(str(each))) and int(match["container"]) == inside:
-            return int(match["host"])
+            host, container = str(each.get("published") or "any that is free"), str(each.get("target"))
+        elif match := _PUBLISHED.fullmatch(str(each)):
+            host, container = match["host"], match["container"]
+        else:
+            host, container = "any that is free", str(each).removesuffix("/tcp")
+        if container == str(inside):
+            return int(host) if host.isdecimal() else host
     return None
 
 
@@ -136,9 +152,10 @@ def _filled(value: Any, env: Mapping[str, str]) -> Any:
     return _VARIABLE.sub(lambda match: env.get(match[1] or match[3]) or match[2] or match[0], value)
 
 
-def _port(command: EngineCommand) -> int:
-    given = command.args.get("port")
-    return given if isinstance(given, int) else _PORTS[command.engine]
+def _port(command: EngineCommand) -> int | str:
+    """Returns the port that an engine listens on; a text if its command line leaves it to a variable."""
+    given = "a variable" if "port" in command.unknown else command.args.get("port")
+    return given if isinstance(given, int | str) else _PORTS[command.engine]
 
 
 def _of_pods(documents: Sequence[Mapping[str, Any]], source: str) -> Description:
@@ -146,19 +163,32 @@ def _of_pods(documents: Sequence[Mapping[str, Any]], source: str) -> Description
     services = [each for each in documents if each.get("kind") == "Service"]
     found = Description()
     for each in documents:
-        if each.get("kind") not in _RUNS_PODS:
+        if "apiVersion" not in each:
             continue
-        template = each if each["kind"] == "Pod" else part(part(each, "spec"), "template")
-        labels = part(part(template, "metadata"), "labels")
-        place = f"{source}: {each['kind']} {part(each, 'metadata').get('name')}"
-        for container in _mappings(part(template, "spec").get("containers")):
-            command = _command(container, place)
-            if not isinstance(command, EngineCommand):
-                found += command
-                continue
-            service = next((one for one in services if _selects(one, labels)), None)
-            found += _behind(service, container, command, place)
+        place = f"{source}: {each.get('kind')} {part(each, 'metadata').get('name')}"
+        for labels, containers in _pods(each, each.get("kind") == "Pod"):
+            for container in containers:
+                command = _command(container, place)
+                if not isinstance(command, EngineCommand):
+                    found += command
+                    continue
+                service = next((one for one in services if _selects(one, labels)), None)
+                found += _behind(service, container, command, place)
     return found
+
+
+def _pods(node: Any, is_pod: bool = True) -> Iterator[tuple[Mapping[str, Any], list[Mapping[str, Any]]]]:
+    """Yields the labels and the containers of each pod that an object describes, of whatever kind it is."""
+    if not isinstance(node, Mapping):
+        return
+    spec = part(node, "spec")
+    if containers := _mappings(spec.get("containers")):
+        yield part(part(node, "metadata"), "labels") if is_pod else {}, containers
+    elif containers := _mappings(node.get("containers")):  # as KServe's `predictor`, whose pods get labels of their own
+        yield {}, containers
+    else:
+        for inner in node.values():
+            yield from _pods(inner)
 
 
 def _sequence(value: Any) -> Sequence[Any]:
@@ -178,10 +208,7 @@ def _behind(
     service: Mapping[str, Any] | None, container: Mapping[str, Any], command: EngineCommand, place: str
 ) -> Description:
     if service is None:
-        why = (
-            f"{place}: no Service selects its pods, so that its URL is not known; its command line counts all the same"
-        )
-        return Description((DescribedEngine(place, command=command),), (why,))
+        return _nowhere(command, place, "no Service selects its pods")
     named = {str(port.get("name")): port.get("containerPort") for port in _mappings(container.get("ports"))}
     about, spec = part(service, "metadata"), part(service, "spec")
     inside = _port(command)
@@ -189,10 +216,13 @@ def _behind(
         port.get("port"): named.get(str(port.get("targetPort")), port.get("targetPort", port.get("port")))
         for port in _mappings(spec.get("ports"))
     }
-    outside = next((port for port, target in targets.items() if target == inside), next(iter(targets), inside))
     headless = spec.get("clusterIP") == "None"
+    led = [port for port, target in targets.items() if target == inside or isinstance(target, str)]
+    if isinstance(inside, str) or not (led or headless):
+        why = f"its port is {inside}" if isinstance(inside, str) else f"Service {about.get('name')} leads elsewhere"
+        return _nowhere(command, place, why)
     host = ".".join(str(about[name]) for name in ("name", "namespace") if about.get(name))
-    url = f"http://{host}:{inside if headless else outside}"
+    url = f"http://{host}:{inside if headless else led[0]}"
     return Description((DescribedEngine(place, url, resolve=headless, command=command),))
 
 
@@ -216,6 +246,34 @@ def _of_values(spec: Mapping[str, Any], source: str) -> Description:
     return Description(tuple(engines), tuple(left))
 
 
+def _of_ray(document: Mapping[str, Any], source: str) -> Description:
+    """Reads Ray Serve's configuration of LLMs, which serves each application with vLLM behind one address."""
+    options = part(document, "http_options")
+    base = f"http://127.0.0.1:{options.get('port', 8000)}"
+    found = Description()
+    for application in _mappings(document.get("applications")):
+        place = f"{source}: application {application.get('name')}"
+        given = part(application, "args").get("llm_configs")
+        llms = _mappings(given)
+        prefix = str(application.get("route_prefix") or "/").rstrip("/")
+        if len(llms) == 1:
+            found += Description((DescribedEngine(place, base + prefix, command=_command_of_ray(llms[0])),))
+        elif given:
+            why = "files of their own" if not llms else f"{len(llms)} models at one URL, whose facts are not told apart"
+            found += Description((DescribedEngine(place, base + prefix),), (f"{place}: {why}",))
+    return found
+
+
+def _command_of_ray(llm: Mapping[str, Any]) -> EngineCommand:
+    loading = part(llm, "model_loading_config")
+    name, weights = loading.get("model_id"), loading.get("model_source")
+    words = ["vllm", "serve", weights if isinstance(weights, str) else str(name), "--served-model-name", str(name)]
+    command = read_command(words)
+    args = {str(key).replace("-", "_"): value for key, value in part(llm, "engine_kwargs").items()}
+    env = {str(key): str(value) for key, value in part(part(llm, "runtime_env"), "env_vars").items()}
+    return replace(command, args={**command.args, **args}, env=env)
+
+
 def _words_of_values(model: Mapping[str, Any]) -> Iterator[str]:
     if model.get("enableLoRA"):
         yield "--enable-lora"
@@ -232,9 +290,12 @@ def _words_of_values(model: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _of_script(text: str, source: str, env: Mapping[str, str]) -> Description:
-    """Reads each command of a script that starts an engine or a router."""
+    """Reads each command of a script, or of a unit of systemd, that starts an engine or a router."""
     found = Description()
-    for line in re.sub(r"\\\s*\n", " ", text).splitlines():
+    lines = re.sub(r"\\\s*\n", " ", text).splitlines()
+    own = _assigned(lines)
+    for written in lines:
+        line = str(_filled(re.sub(r"^\s*ExecStart=[-@:+!]*", "", written), own))
         if not line.strip() or line.lstrip().startswith("#"):
             continue
         try:
@@ -249,6 +310,28 @@ def _of_script(text: str, source: str, env: Mapping[str, str]) -> Description:
         except PolicyError:
             continue
         if command is not None:
-            ports = [each for at, each in enumerate(words) if at and words[at - 1] in ("-p", "--publish")]
-            found += _at(command, "127.0.0.1", _published(ports, _port(command)), source)
+            found += _at(command, "127.0.0.1", _port_outside(line, words, _port(command)), source)
     return found
+
+
+def _assigned(lines: Sequence[str]) -> dict[str, str]:
+    """Returns the variables that a script gives one value and no other, as far as that is a plain text."""
+    given: dict[str, set[str]] = {}
+    for match in filter(None, map(_ASSIGNED.match, lines)):
+        value = str(_filled(match["value"].strip("\"'"), {}))
+        given.setdefault(match["name"], set()).add(value)
+    return {
+        name: value
+        for name, values in given.items()
+        for value in values
+        if len(values) == 1 and not _OPEN.search(value)
+    }
+
+
+def _port_outside(line: str, words: Sequence[str], inside: int | str) -> int | str | None:
+    """Returns the port of this machine at which the engine of a command can be reached; None if there is none."""
+    if not _RUNS_CONTAINER.search(line) or _HOST_NETWORK.search(line):
+        return inside
+    published = [each for at, each in enumerate(words) if at and words[at - 1] in ("-p", "--publish")]
+    published += [match[1] for word in words if (match := re.match(r"(?:--publish=|-p(?=[\d\[$]))(.+)", word))]
+    return _published(published, inside)

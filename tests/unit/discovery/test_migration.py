@@ -10,6 +10,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from policies.command_facts import stated_by
 from serve.discovery.described import DescribedEngine, explained, with_names
 from serve.discovery.finding import Finding, facts_of
 from serve.discovery.grouping import FoundEngine, models_of
@@ -111,6 +112,7 @@ vllm serve Qwen/Qwen3-8B \\
 docker run --gpus all -p 8101:8000 vllm/vllm-openai:v0.32.0 --model Qwen/Qwen3-8B --spec-method ngram --spec-tokens 3
 python -m sglang_router.launch_router --worker-urls http://h1:30000 http://h2:30000 --policy cache_aware
 """
+SETUPS = yaml.safe_load((Path(__file__).parent / "setups.yaml").read_text(encoding="utf-8"))
 ENV = {"SECOND": "http://gpu-2:8000"}
 
 
@@ -182,6 +184,23 @@ def test_a_script_tells_each_engine_that_it_starts() -> None:
     assert list(engines(SCRIPT)) == [
         None, "http://127.0.0.1:8100", "http://127.0.0.1:8101", "http://h1:30000", "http://h2:30000"
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("setup", SETUPS, ids=lambda setup: setup["kind"])
+def test_every_engine_of_a_public_set_up_is_found_and_its_facts_are_right_or_unknown(setup: dict[str, Any]) -> None:
+    found = read_description(setup["text"], "file", {}).engines
+    assert [each.url for each in found] == [engine["at"] for engine in setup["engines"]]
+    for each, engine in zip(found, setup["engines"], strict=True):
+        facts = stated_by(each.command) if each.command is not None else {}
+        settings = engine["facts"].pop("settings", {})
+        assert {name: facts.get(name) for name in engine["facts"]} == engine["facts"]
+        assert settings.items() <= facts.get("settings", {}).items()
+
+
+def test_a_variable_that_a_script_sets_twice_is_not_known() -> None:
+    text = "if big; then\n  PORT=1\nelse\n  PORT=2\nfi\nvllm serve a/b --port $PORT\n"
+    assert list(engines(text)) == [None]
+    assert list(engines(text.replace("PORT=2", "PORT=1"))) == ["http://127.0.0.1:1"]
 
 
 @pytest.mark.parametrize("text", ["", "hello", "services: {web: {image: nginx}}", "kind: Service", "- 1", "{"])

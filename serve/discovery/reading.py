@@ -98,8 +98,9 @@ def _of_models(answers: Answers) -> Told:
     if isinstance(root, str) and root:
         yield "root", root, where, "certain"
         yield from _of_name(root)
-    if isinstance(length := base[0].get("max_model_len"), int) and not isinstance(length, bool):
-        yield "max_model_len", length, where, "certain"
+    if (length := _count(base[0].get("max_model_len"))) is None:
+        return  # an engine tells how much its model reads; a router of vLLM's name has a version too, of its own
+    yield "max_model_len", length, where, "certain"
     if owners == {"vllm"} and _version(version) is not None:
         yield "engine", "vllm", "/version, and /v1/models: owned_by", "certain"
         yield "engine_version", version, "/version", "certain"

@@ -103,6 +103,45 @@ def test_a_router_that_has_series_of_vllm_is_no_engine() -> None:
     assert facts_of(read({**recorded("vllm032-std"), "metrics": EngineAnswer(200, router)}))["method"] == "unknown"
 
 
+def card(owner: str, *names: str, **more: Any) -> EngineAnswer:
+    return answer({"data": [{"id": name, "object": "model", "owned_by": owner, **more} for name in names]})
+
+
+ROUTER = b'vllm:num_requests_running{server="http://a"} 1.0\nvllm:gpu_prefix_cache_hit_rate{server="http://a"} 0\n'
+
+
+@pytest.mark.parametrize(
+    "answers",
+    [
+        {"models": card("library", "qwen3:8b")},
+        {"models": card("llamacpp", "q.gguf", meta={"n_ctx_train": 40960}), "metrics": answer({}, 501)},
+        {"models": card("hf", "tgi"), "metrics": EngineAnswer(200, b"tgi_request_count 1\n")},
+        {"models": card("openai", "kimi", "gpt-4o")},
+        {"models": card("specgate", "kimi")},
+        {"models": card("nvidia", "m"), "metrics": EngineAnswer(200, b"dynamo_frontend_requests_total 1\n")},
+        {"models": card("organization-owner", "qwen-coder", metadata={"engine_config": {}})},
+        {"models": card("vllm", "Qwen/Qwen3-8B"), "version": answer({"version": "0.1.7"})},
+        {"models": card("vllm", "Qwen/Qwen3-8B", root=None), "version": answer({"version": "0.1.7"}),
+         "metrics": EngineAnswer(200, ROUTER)},
+        {"models": card("sglang", "m"), "server_info": answer({"workers": [{"url": "http://a"}]})},
+    ],
+    ids=["Ollama", "llama.cpp", "TGI", "LiteLLM", "specgate", "Dynamo", "Ray Serve's LLMs", "production-stack's router",
+         "the same, with metrics", "SGLang's router"],
+)  # fmt: skip
+def test_of_what_is_neither_vllm_nor_sglang_itself_nothing_is_known(answers: Answers) -> None:
+    found = read(answers)
+    assert found["served_names"].value
+    assert facts_of(found) == {"method": "unknown"}
+
+
+def test_engines_of_one_server_that_differ_tell_only_in_what_they_agree() -> None:
+    series = [f'vllm:cache_config_info{{engine="{at}",enable_prefix_caching="{said}",cache_dtype="auto"}} 1'
+              for at, said in enumerate(("True", "False"))]  # fmt: skip
+    found = read({**recorded("vllm032-std"), "metrics": EngineAnswer(200, "\n".join(series).encode())})
+    assert "prefix_caching" not in found
+    assert found["kv_cache_dtype"].value == "auto"
+
+
 def test_an_engine_that_behaves_as_if_it_drafts_is_not_said_not_to() -> None:
     refusal = recorded("vllm032-ngram")["min_p"]
     found = read({**recorded("vllm032-std"), "min_p": refusal})

@@ -19,6 +19,7 @@ from serve.tools.doctor.engine_line import examine_line, stated_facts
 from serve.tools.doctor.store import try_store
 
 _STYLE = {"error": "red", "warning": "yellow", "info": "cyan"}
+_SHOWN_CAUSES = 3  # of a cell; `--json` has all
 _OURS = ("model", "pool", "kind", "settings", "opt_out", "proven", "canary_share", "qualification")  # not an engine's
 
 
@@ -108,7 +109,9 @@ def _print_findings(out: Any, findings: list[dict[str, Any]]) -> None:
 def _cell(pool: dict[str, Any]) -> str:
     if pool["allowed"]:
         return {"optimistic": "[yellow]guarded[/]", "warn": "[yellow]yes[/]"}.get(pool["effect"], "[green]yes[/]")
-    return "[red]no[/] " + ", ".join(pool["forbidden_by"])
+    names = pool["forbidden_by"]
+    more = f" and {len(names) - _SHOWN_CAUSES} more" if len(names) > _SHOWN_CAUSES else ""
+    return "[red]no[/] " + ", ".join(names[:_SHOWN_CAUSES]) + more
 
 
 def _decision(row: dict[str, Any]) -> str:

@@ -73,6 +73,10 @@ def front(
         raise ConfigError("the engines of --config stand in it; add those URLs to its pools, or leave --config out")
     if not (urls or from_ or config):
         raise ConfigError("say which engines: their URLs, or a file that names them with --from or --config")
+    if files := [each for each in urls or () if Path(each).exists()]:
+        raise ConfigError(f"{files[0]} is a file: --from {files[0]}, or --config if it is specgate's")
+    if write is not None and not write.parent.is_dir():
+        raise ConfigError(f"--write {write}: there is no folder {write.parent}")
     described = sum(map(_described, from_ or ()), Description())
     facts = [StatedFact.of(each) for each in fact or []]
     if config is not None:
@@ -203,11 +207,25 @@ def base_url(text: str) -> str:
     return url
 
 
+# What an operating system says of an address that does not answer, and what that means.
+_NO_ANSWERS = (
+    ("Connect call failed", "nothing listens there; is the engine up, and is this its host and port?"),
+    ("Connection refused", "nothing listens there; is the engine up, and is this its host and port?"),
+    ("not known", "this machine does not know the host's name"),
+    ("ame resolution", "this machine does not know the host's name"),
+    ("WRONG_VERSION_NUMBER", "it does not speak TLS: http:// in place of https://"),
+    ("CERTIFICATE_VERIFY_FAILED", "its certificate is not signed by an authority that this machine trusts"),
+    ("No route to host", "no way leads to that host from this machine"),
+)
+
+
 def why_silent(answers: Answers) -> str:
     """Returns why an engine did not tell what it serves."""
     answer = answers["models"]
     if not answer.status:
-        return f"it does not answer ({answer.error})"
+        return next(
+            (told for mark, told in _NO_ANSWERS if mark in answer.error), f"it does not answer ({answer.error})"
+        )
     if answer.status in (401, 403):
         return f"it needs a key (HTTP {answer.status}): --api-key-env NAME, the environment variable that holds it"
     if answer.status == 200:

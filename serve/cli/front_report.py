@@ -7,6 +7,7 @@ import yaml
 from rich.markup import escape
 from rich.table import Table
 
+from policies.stated_facts import UNKNOWN
 from serve.cli.output import console
 from serve.discovery.grouping import FoundEngine
 
@@ -42,13 +43,13 @@ class FrontReport(NamedTuple):
 def unknowns(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Yields (subject, fact) for what is not known of remote pools and would change a decision."""
     for name, model in document["models"].items():
-        if model["family"] == "unknown":
+        if model.get("family", UNKNOWN) == UNKNOWN:
             yield name, "family"
         for pool, settings in model["pools"].items():
             if settings.get("kind") != "remote":
                 continue
             facts = settings.get("facts") or {}
-            if facts.get("method", "unknown") == "unknown":
+            if facts.get("method", UNKNOWN) == UNKNOWN:
                 yield f"{name}/{pool}", "method"
             if "engine" not in facts:
                 yield f"{name}/{pool}", "engine"
@@ -74,7 +75,8 @@ def print_found(found: FrontReport) -> None:
     for name, model in found.document["models"].items():
         for pool, settings in model["pools"].items():
             out.print(f"{name}/{pool}: {', '.join(_places(settings))}", markup=False)
-            for line in _safety(found.models[name]["requests"], pool):
+            why = ", as its method is not known" if (f"{name}/{pool}", "method") in unknowns(found.document) else ""
+            for line in _safety(found.models[name]["requests"], pool, why):
                 out.print(f"  {line}", markup=False)
     for subject, fact in unknowns(found.document):
         out.print(f"not known: {subject} {fact}; settle it with {_SETTLES[fact]}", markup=False, style="yellow")
@@ -84,16 +86,19 @@ def _places(pool: Mapping[str, Any]) -> Sequence[str]:
     return pool.get("urls") or [str(pool.get("url") or pool.get("endpoints") or "of its own")]
 
 
-def _safety(rows: Sequence[Mapping[str, Any]], pool: str) -> Iterator[str]:
-    """Yields what is sent to a pool, and what is not and why."""
-    kinds: dict[tuple[str, ...], list[str]] = {}
+def _safety(rows: Sequence[Mapping[str, Any]], pool: str, why: str) -> Iterator[str]:
+    """Yields what is sent to a pool, and what is not, by which advisories and why those."""
+    causes: dict[str, dict[str, None]] = {}
     for row in rows:
         name = " ".join(each for each in row["classes"] if each not in _EVERYDAY)
-        kinds.setdefault(tuple(row["pools"][pool]["forbidden_by"]), []).append(name)
-    for causes, names in kinds.items():
-        more = f" and {len(causes) - _SHOWN_CAUSES} more" if len(causes) > _SHOWN_CAUSES else ""
-        verdict = f"not sent there, by {', '.join(causes[:_SHOWN_CAUSES])}{more}" if causes else "safe"
-        yield f"{verdict}: {', '.join(dict.fromkeys(names))}"
+        causes.setdefault(name, {}).update(dict.fromkeys(row["pools"][pool]["forbidden_by"]))
+    kinds: dict[tuple[str, ...], list[str]] = {}
+    for name, ids in causes.items():
+        kinds.setdefault(tuple(ids), []).append(name)
+    for against, names in kinds.items():
+        more = f" and {len(against) - _SHOWN_CAUSES} more" if len(against) > _SHOWN_CAUSES else ""
+        verdict = f"not sent there, by {', '.join(against[:_SHOWN_CAUSES])}{more}{why}" if against else "safe"
+        yield f"{verdict}: {', '.join(names)}"
 
 
 def parser_problem(engine: FoundEngine) -> str | None:

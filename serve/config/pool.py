@@ -6,6 +6,7 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
+from policies.stated_facts import UNKNOWN
 from policies.vllm_options import full_names
 from serve.config.guard import GuardConfig
 from serve.config.names import STAR
@@ -252,7 +253,7 @@ class ModelConfig(_Strict):
 
     Attributes:
         family: Model family in the words of the advisories: `kimi-k2`, `qwen3`, `qwen3-coder`, `qwen3.5`, ...
-            `unknown`: nobody knows, and advisories about any family count.
+            `unknown`: nobody knows, and advisories about any family count; `specgate front --config` asks the engines.
         version: Version within the family, such as `2.6`.
         grammar: Tool-call format of the model's text: one of those in docs/explanation/parsing.md, `auto` (by the
             model's name, its engines' tool-call parser and its architecture), or `none`: calls are checked as JSON, and
@@ -266,7 +267,7 @@ class ModelConfig(_Strict):
         shadow: The candidate among its pools, if it has one (docs/how-to/try-a-candidate.md).
     """
 
-    family: str
+    family: str = UNKNOWN
     version: str | None = None
     quantization: str | None = None
     hybrid: bool = False

@@ -284,10 +284,24 @@ async def test_front_completes_a_configuration_and_keeps_what_stands_there(tmp_p
     assert f"its engines are not alike: method is none at {standard.url}, unknown at {drafting.url}" in output
 
 
+async def test_front_makes_a_whole_configuration_of_one_that_names_urls_only(tmp_path: Path) -> None:
+    path, whole = tmp_path / "gateway.yaml", tmp_path / "whole.yaml"
+    async with listening(RunningEngine(drafts=True)) as engine:
+        path.write_text(json.dumps({"models": {"ours": {"pools": {"p": {"kind": "remote", "url": engine.url}}}}}))
+        code, output = await ask("--config", str(path), "--write", str(whole))
+    assert code == 1
+    assert "as its method is not known: tools_auto" in output
+    assert "not known: ours/p method; settle it with --fact" in output
+    model = GatewayConfig.load(whole).models["ours"]
+    assert (model.family, model.pools["p"].facts["engine_version"]) == ("qwen3", "0.32.0")
+
+
 async def test_front_wants_engines_and_in_one_way_only(tmp_path: Path) -> None:
     path = tmp_path / "gateway.yaml"
     path.write_text(json.dumps({"models": {"m": {"family": "qwen3", "pools": {"p": {"kind": "sim"}}}}}))
     assert "say which engines" in (await ask())[1]
+    assert f"{path} is a file: --from {path}" in (await ask(str(path)))[1]
+    assert "there is no folder" in (await ask("http://a", "--write", str(tmp_path / "none" / "x.yaml")))[1]
     assert "stand in it" in (await ask("http://a", "--config", str(path)))[1]
     assert "can't be read" in (await ask("--from", str(tmp_path / "none")))[1]
     result = await asyncio.to_thread(CliRunner().invoke, app, ["front", "--config", str(path)])
@@ -319,5 +333,5 @@ async def test_front_says_what_is_wrong_with_what_is_no_engine(monkeypatch: pyte
     assert (code, none) == (1, 2)
     assert f"left out: {silent}: it does not answer (no answer in time)" in output
     assert f"left out: {html.url}: /v1/models lists no model" in output
-    assert "left out: http://127.0.0.1:9: it does not answer" in output
+    assert "left out: http://127.0.0.1:9: nothing listens there; is the engine up" in output
     assert "no engine tells what it serves" in all_wrong

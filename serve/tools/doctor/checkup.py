@@ -12,7 +12,7 @@ from policies.freshness import MAX_AGE_DAYS, NEWER_ENGINE, age_days, newest_chec
 from policies.policy import Policy
 from policies.qualification import standing
 from serve.config.contradictions import contradictions
-from serve.config.early import unknown_options
+from serve.config.early import missing_folders, unknown_options
 from serve.config.exposure import open_gateway
 from serve.config.gateway import GatewayConfig
 from serve.config.grammar import grammar_findings
@@ -54,6 +54,7 @@ _STOCK_PARSERS = {
 # Facts that many advisories depend on; a pool that speculates should state them.
 _IMPORTANT_FACTS = ("family", "engine", "engine_version", "drafter", "tool_parser", "hybrid", "prefix_caching")
 _ENGINE_FACTS = ("engine", "engine_version")  # every pool should state these
+_MOST_NAMES = 5  # of advisories in a sentence; all of them are in the rows of requests
 
 
 def examine(decider: Decider, host: str | None = None, store: tuple[str, str] | None = None) -> dict[str, Any]:
@@ -71,11 +72,16 @@ def examine(decider: Decider, host: str | None = None, store: tuple[str, str] | 
     secrets = [_finding("warning", text, model, pool) for model, pool, text in secret_findings(decider.config)]
     wrong = [_finding("error", text, model, pool) for model, pool, text in contradictions(decider.config)]
     mistyped = [_finding("error", text, model, pool) for model, pool, text in unknown_options(decider.config)]
+    away = {
+        (model, text): _finding("info", f"{text}: where it is loaded, `specgate fetch` says what is missing", model)
+        for model, _, text in missing_folders(decider.config)
+    }
     openness = open_gateway(decider.config.access, host)
     findings = [
         *([_finding("error", openness)] if openness else []),
         *wrong,
         *mistyped,
+        *away.values(),
         *_policy_findings(policy),
         *_pool_findings(policy),
         *_knowledge(policy),
@@ -332,14 +338,21 @@ def _unstated_methods(config: GatewayConfig) -> Iterator[dict[str, Any]]:
 
 
 def _holes(policy: Policy) -> Iterator[dict[str, Any]]:
-    """Yields a finding for each known hole of an engine."""
+    """Yields a finding for each known hole of an engine, and one for all that an unknown engine may have."""
     for facts in policy.facts:
+        presumed = []
         for advisory in policy.advisories:
             if advisory.kind == "security" and advisory.matches(facts):
                 unknown = advisory.assumptions(facts)
+                if set(unknown) & set(_ENGINE_FACTS):
+                    presumed.append(advisory.id)
+                    continue
                 note = f" (assumed: {', '.join(unknown)} not known)" if unknown else ""
                 text = f"{advisory.id}: {advisory.summary}{note}"
                 yield _finding("warning", text, facts.model, facts.pool, advisory, policy)
+        if presumed:
+            text = f"its engine is unknown, and may have {len(presumed)} known holes: {_named(presumed)}"
+            yield _finding("warning", text, facts.model, facts.pool)
 
 
 def _request_findings(policy: Policy, models: dict[str, dict[str, Any]]) -> Iterator[dict[str, Any]]:
@@ -382,10 +395,18 @@ def _unknown_engine(policy: Policy, model: str, level: str, names: list[str]) ->
     ]
     effects = {"error": "stop or endanger requests", "warning": "are suspected", "info": "send requests elsewhere"}
     finding = _finding(
-        level, f"{len(names)} advisories {effects[level]} only because the engine is unknown: {', '.join(names)}", model
+        level, f"{len(names)} advisories {effects[level]} only because the engine is unknown: {_named(names)}", model
     )
     told = "`engine: vllm`, `engine_version`, `method` (`none` without a drafter) and the parsers"
-    return {**finding, "cures": [f"State in `facts` of {', '.join(pools)} what runs there: {told}; then look again"]}
+    stated = f"State in `facts` of {', '.join(pools)} what runs there: {told}; then look again"
+    running = {(facts.model, facts.pool) for facts in policy.facts if facts.kind == "remote"}
+    asked = ["`specgate front --config FILE --write NEW_FILE` asks the engines that run, and states it"]
+    return {**finding, "cures": [*(asked if any((model, pool) in running for pool in pools) else ()), stated]}
+
+
+def _named(names: list[str]) -> str:
+    more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
+    return ", ".join(names[:_MOST_NAMES]) + more
 
 
 def _effects(decision: Decision, advisories: dict[str, Advisory]) -> Iterator[tuple[str, str, str]]:

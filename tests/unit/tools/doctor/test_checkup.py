@@ -58,15 +58,24 @@ def remote(**facts: Any) -> dict[str, Any]:
     return {"m": {"family": "kimi-k2", "grammar": "kimi_k2", "pools": {"p": pool}}}
 
 
-def test_the_first_cure_of_a_file_without_facts_is_to_state_them(tmp_path: Path) -> None:
+def test_the_first_cures_of_a_file_without_facts_are_to_ask_the_engine_and_to_state_them(tmp_path: Path) -> None:
     first, *rest = findings_of(remote(), tmp_path)
     assert "only because the engine is unknown" in first["message"]
-    assert "kimi-reserved-ids-crash" in first["message"]
-    assert first["cures"] == [
-        "State in `facts` of p what runs there: `engine: vllm`, `engine_version`, `method` (`none` without a drafter)"
-        " and the parsers; then look again"
-    ]
+    assert first["message"].count(",") < 6, "names of advisories that concern somebody else"
+    asked, stated = first["cures"]
+    assert asked == "`specgate front --config FILE --write NEW_FILE` asks the engines that run, and states it"
+    assert stated.startswith("State in `facts` of p what runs there: `engine: vllm`, `engine_version`, `method`")
     assert not any("smg" in cure for finding in rest for cure in finding["cures"])
+    holes = [each["message"] for each in rest if "cve-" in each["message"]]
+    assert len(holes) == 1, "what an unknown engine may have is one finding"
+    assert "its engine is unknown, and may have" in holes[0]
+
+
+def test_a_model_folder_that_is_not_here_is_told_once_and_is_no_error(tmp_path: Path) -> None:
+    engine = {"engine_args": {"model": "/no/such/folder", "tool-call-parser": "hermes"}}
+    models = {"m": {"family": "qwen3", "grammar": "hermes", "pools": {"a": engine, "b": engine}}}
+    (away,) = [each for each in findings_of(models, tmp_path) if "is not on this machine" in each["message"]]
+    assert (away["level"], "/no/such/folder" in away["message"]) == ("info", True)
 
 
 def test_an_engine_that_is_known_to_be_affected_keeps_its_own_cure(tmp_path: Path) -> None:

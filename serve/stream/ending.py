@@ -36,6 +36,8 @@ _BOM = b"\xef\xbb\xbf"
 _ERROR_MEMBER = b'error"'  # the end of a member's name, or of a text
 _MOST_CHARACTERS = 500  # of an engine's words
 _NOTHING = Raw()
+# Members of a choice that are no part of its text; whatever else there is some client may show.
+_ABOUT_A_CHOICE = frozenset({"index", "finish_reason", "stop_reason", "matched_stop", "logprobs", "token_ids"})
 _NO_COMPLETION = "The engine sent an answer that is no completion."
 INCOMPLETE = "The engine ended the stream before the answer was complete."
 
@@ -195,6 +197,14 @@ class Ending:
         self.any_over = False
         self.beyond = False
 
+    def feed_other(self, *, whole: bool) -> None:
+        """Takes note of what is no chunk: a comment, `[DONE]`, or a piece of what is too long to be read.
+
+        Args:
+            whole: It is no piece. One that comes when every choice has ended adds to none.
+        """
+        self.beyond = not whole and self.complete
+
     @property
     def complete(self) -> bool:
         return bool(self._open) and not any(self._open.values())
@@ -255,9 +265,11 @@ def _says(choice: _Choice) -> bool:
 
 
 def _says_more(choice: Mapping[str, Any]) -> bool:
-    delta = choice.get("delta")
-    said = delta if isinstance(delta, Mapping) else {}
-    return bool(choice.get("text")) or any([value for name, value in said.items() if name != "role"])
+    for name, value in choice.items():
+        said = value if isinstance(value, Mapping) else {"": value}
+        if name not in _ABOUT_A_CHOICE and any([part for inner, part in said.items() if inner != "role"]):
+            return True
+    return False
 
 
 def _has_bad_code(chunk: Mapping[str, Any]) -> bool:

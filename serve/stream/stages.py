@@ -65,13 +65,16 @@ class End(Check):
     def _judge(self, frame: Frame) -> EngineError | None:
         ending = self._ending
         if not frame.whole:  # too long to be looked at; nobody ends a stream so
+            ending.feed_other(whole=False)
             return None
         if frame.chunk is not None:
             return ending.feed_chunk(frame.chunk)
         data = frame.data()
         if data is None:
+            ending.feed_other(whole=True)
             return error_around(frame.raw)
         if is_done(data):
+            ending.feed_other(whole=True)
             self.done = ending.complete
             return None if self.done else EngineError(INCOMPLETE)
         return ending.feed(data) or error_around(frame.raw)

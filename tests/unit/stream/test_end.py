@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serve.http1.sse import DONE
+from serve.http1.sse import DONE, MAX_FRAME_BYTES
 from serve.stream.line import Line
 from serve.stream.stages import End
 
@@ -105,13 +105,29 @@ def test_a_done_inside_an_answer_that_breaks_off_is_no_end() -> None:
     assert not done
 
 
+# What may follow the last choice: its usage, and what is no chunk.
+AFTER = st.lists(st.sampled_from([USAGE, b": ping\n\n", b"event: ping\ndata: {}\n\n"]), max_size=2)
+LATE = [
+    *CONTENT,
+    b'data: {"choices":[{"index":0,"message":{"content":"late"}}]}\n\n',
+    b'data: {"choices":[{"index":0,"text":"late"}]}\n\n',
+    b'data: {"choices":[{"delta":"late"}]}\n\n',
+]
+
+
 @habits
-@given(FRAMES, st.lists(st.sampled_from(CONTENT), min_size=1, max_size=4), PLACES)
+@given(FRAMES, st.lists(st.sampled_from(LATE), min_size=1, max_size=4), AFTER, PLACES)
 def test_what_an_engine_says_after_its_finish_reason_is_no_part_of_the_answer(
-    habit: Habit, frames: list[bytes], late: list[bytes], places: list[int]
+    habit: Habit, frames: list[bytes], late: list[bytes], after: list[bytes], places: list[int]
 ) -> None:
-    stream = b"".join(map(habit, [*frames, STOP, *late, USAGE, DONE]))
-    assert relayed(cut(stream, places)) == (b"".join(map(habit, [*frames, STOP, USAGE, DONE])), True, False)
+    stream = b"".join(map(habit, [*frames, STOP, *late, *after, DONE]))
+    assert relayed(cut(stream, places)) == (b"".join(map(habit, [*frames, STOP, *after, DONE])), True, False)
+
+
+def test_a_frame_too_long_to_be_read_after_the_end_is_withheld_too() -> None:
+    late = b'data: {"choices":[{"delta":{"content":"' + b"x" * 2 * MAX_FRAME_BYTES + b'"}}]}\n\n'
+    parts = [CONTENT[0], STOP, *cut(late, list(range(0, len(late), 2**18))), DONE]
+    assert relayed(parts) == (CONTENT[0] + STOP + DONE, True, False)
 
 
 def test_a_choice_that_has_ended_says_no_more_while_others_go_on() -> None:

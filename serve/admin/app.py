@@ -11,12 +11,15 @@ from typing import Any
 from urllib.parse import urlencode
 
 import fastapi
+from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
 from prometheus_client import CONTENT_TYPE_LATEST
+from starlette.exceptions import HTTPException
 
 from serve import VERSION
 from serve.access.key_store import KeyStore
 from serve.access.principal import MODELS_HEADER, Authenticate, Principal
+from serve.access.token import without_secrets
 from serve.admin.audit import AuditEntry, AuditLog
 from serve.admin.authorization import PRINCIPAL, Authorized
 from serve.admin.keys import KeysApi
@@ -26,9 +29,11 @@ from serve.admin.refusals import Refusals
 from serve.admin.replicas import GatewayReplicas, ask, metrics_of
 from serve.admin.routes import ADMIN_PORT
 from serve.admin.watch import Watch, sights_of
+from serve.dialects.body import read_object
 from serve.errors import (
     GatewayError,
     InsufficientScopeError,
+    InvalidRequestError,
     PoolUnavailableError,
     RouteNotFoundError,
     SharedStateError,
@@ -122,6 +127,9 @@ class AdminRoutes:
                 app.add_api_route(path, self.without_keys, methods=["GET", "HEAD", "POST", "PUT", "DELETE"])
         app.add_exception_handler(GatewayError, self._failed)
         app.add_exception_handler(sqlite3.Error, _store_failed)
+        app.add_exception_handler(RequestValidationError, _malformed)
+        app.add_exception_handler(HTTPException, _unserved)
+        app.add_exception_handler(Exception, _broken)
         return _Secured(Authorized(app, ADMIN_PORT, self._authenticate, self._refused, self._names))
 
     async def run(self) -> None:
@@ -256,12 +264,12 @@ class AdminRoutes:
     async def order(self, request: fastapi.Request) -> Response:
         """Takes an order about a pool in quarantine; the audit log gets a line before it takes effect."""
         body = await read_body(request.receive, request_headers(request.headers.raw), _MAX_ORDER_BYTES)
-        signed = _signed(body, _principal(request))
+        order = read_object(body)
+        signed = encode_json({**order, "operator": _principal(request).key_id})
         before = await self._ask(request, method="GET")
         outcome = await self._ask(request, signed, headers=[(PREVIEW_HEADER.encode(), b"true")])
         if outcome.status != 200:
             return _response(outcome)
-        order = json.loads(body)
         action, what = f"quarantine.{order['action']}", _name_of(order)
         states = (_state_of(order, json.loads(each.body)) for each in (before, outcome))
         self._write(request, action, what, order["reason"], *states)
@@ -368,6 +376,26 @@ async def _store_failed(request: fastapi.Request, error: Exception) -> Response:
     return await _error_response(request, failed)
 
 
+async def _malformed(request: fastapi.Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)
+    first = error.errors()[0]
+    name = str(first["loc"][-1])
+    return await _error_response(request, InvalidRequestError(f"{name}: {first['msg']}", param=name))
+
+
+async def _unserved(request: fastapi.Request, _: Exception) -> Response:
+    """Answers for a path that begins like a route's and is none."""
+    scope = request.scope
+    unserved = RouteNotFoundError(f"{without_secrets(scope['path'])} is not served here for {scope['method']}.")
+    return await _error_response(request, unserved)
+
+
+async def _broken(request: fastapi.Request, _: Exception) -> Response:
+    """Answers for an error of ours; the server's log has its traceback."""
+    failed = GatewayError("The admin API failed; its log says why. Look at the state of things before you try again.")
+    return await _error_response(request, failed)
+
+
 async def _error_response(_: fastapi.Request, error: Exception) -> Response:
     assert isinstance(error, GatewayError)
     return Response(error.to_json(), error.status, error.headers, media_type="application/json")
@@ -386,15 +414,6 @@ def _principal(request: fastapi.Request) -> Principal:
 def _source(scope: Scope) -> str:
     client = scope.get("client")
     return str(client[0]) if client else ""
-
-
-def _signed(body: bytes, operator: Principal) -> bytes:
-    """Returns an order with the operator's key; what is no order is left for a gateway replica to refuse."""
-    try:
-        order = json.loads(body)
-    except ValueError:
-        return body
-    return encode_json({**order, "operator": operator.key_id}) if isinstance(order, dict) else body
 
 
 def _name_of(order: Mapping[str, Any]) -> str:

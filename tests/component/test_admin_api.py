@@ -218,6 +218,48 @@ async def test_an_order_is_in_the_audit_log_with_what_it_changed(tmp_path: Path)
     assert (result.exit_code, json.loads(result.output)["lines"]) == (0, 2)
 
 
+@pytest.mark.parametrize(
+    ("method", "path", "body", "status"),
+    [
+        ("POST", "/admin/v1/quarantine", b'{"reason":"\\ud800","action":"quarantine"}', 400),
+        ("POST", "/admin/v1/quarantine", b'{"\\ud800":1}', 400),
+        ("POST", "/admin/v1/quarantine", b"\xff", 400),
+        ("POST", "/admin/v1/quarantine", b"[" * 50_000, 400),
+        ("GET", "/admin/v1/audit?limit=x", b"", 400),
+        ("GET", "/admin/v1/history/more", b"", 404),
+        ("DELETE", "/admin/v1/keys/a/b", b"", 404),
+    ],
+)
+async def test_whatever_is_sent_the_answer_is_an_error_of_our_shape(
+    method: str, path: str, body: bytes, status: int, tmp_path: Path
+) -> None:
+    async with (
+        serving(config(), authenticate=keys, keys=KeyStore(tmp_path)) as ports,
+        aiohttp.ClientSession() as session,
+    ):
+        headers = {"authorization": "Bearer observe+operate+keys", "content-type": "application/json"}
+        async with session.request(method, ports.admin_api + path, data=body, headers=headers) as response:
+            assert (response.status, response.content_type) == (status, "application/json")
+            assert set((await response.json())["error"]) == {"message", "type", "param", "code"}
+
+
+async def test_half_a_surrogate_pair_in_an_order_is_written_down_as_what_no_text_holds(tmp_path: Path) -> None:
+    async with serving(config(), authenticate=keys, audit=tmp_path) as ports:
+        order = {**ORDER, "reason": "\ud800 incident"}
+        assert (await ask("POST", f"{ports.admin_api}/admin/v1/quarantine", "operate", order))[0] == 200
+    assert json.loads((tmp_path / "audit-000001.jsonl").read_text())["reason"] == "\ufffd incident"
+
+
+async def test_an_error_of_ours_says_so_and_not_what_it_is(tmp_path: Path) -> None:
+    store = KeyStore(tmp_path)
+    async with serving(config(), authenticate=keys, keys=store) as ports:
+        store.tenants = lambda: 1 / 0  # type: ignore[method-assign,assignment,return-value]
+        status, headers, body = await ask("GET", f"{ports.admin_api}/admin/v1/tenants", "keys")
+    error = json.loads(body)["error"]
+    assert (status, error["code"], headers["x-content-type-options"]) == (500, "internal_error", "nosniff")
+    assert "division" not in error["message"]
+
+
 async def test_an_order_that_cannot_be_written_down_is_not_carried_out(tmp_path: Path) -> None:
     async with serving(config(), authenticate=keys, audit=tmp_path) as ports:
         url = f"{ports.admin_api}/admin/v1/quarantine"

@@ -18,6 +18,7 @@ from policies.errors import PolicyError
 from policies.facts import PoolFacts
 
 _SCHEMA = Path(__file__).parent / "advisories" / "schema.json"
+MOST_BYTES = 2**20  # of a file
 _EFFECTS = {"speculative": "forbid", "opt_out": "allow", "standard": "allow"}
 _HINTS = {
     "'scope_reason' is a required property": (
@@ -172,6 +173,8 @@ def _load(path: Path) -> Advisory:
     if path.exists() and not path.is_file():  # a pipe would hold whoever reads it for ever
         return unreadable(path.stem, f"{path.name} is not a file")
     try:
+        if path.stat().st_size > MOST_BYTES:  # YAML of 20 MB takes a minute to read
+            return unreadable(path.stem, f"{path.name} has more than {MOST_BYTES} bytes")
         return _parsed(path.read_text(encoding="utf-8"), path.stem)
     except (OSError, ValueError, RecursionError, yaml.YAMLError, PolicyError) as error:
         return unreadable(path.stem, " ".join(str(error).split())[:300])

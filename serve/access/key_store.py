@@ -15,6 +15,7 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 
@@ -25,13 +26,14 @@ from serve.access.rights import LOCAL, check_grant, check_manages, check_manages
 from serve.access.tenants import Tenant
 from serve.access.token import digest, new_id, new_token, without_secrets
 from serve.errors import InvalidRequestError
-from serve.shared.database_file import check, is_damaged, is_odd, put_aside
+from serve.shared.database_file import check, damage, is_damaged, is_odd, put_aside
 
 log = logging.getLogger("ray.serve.specgate.access")
 
 FILE_NAME = "access.sqlite"
 GRACE_S = 24 * 3600.0
 
+Row = TypeVar("Row", KeyRecord, Tenant)
 _COPY_NAME = "access.copy.sqlite"
 _BUSY_TIMEOUT_S = 5.0
 _SCHEMA = """
@@ -272,10 +274,13 @@ class KeyStore:
     def _open(self) -> None:
         path = ":memory:"
         if self._folder is not None:
-            path = str(self._folder / FILE_NAME)
-            if is_odd(Path(path)):
+            file = self._folder / FILE_NAME
+            path = str(file)
+            if is_odd(file):
                 raise OSError(errno.EINVAL, "it is not a regular file", path)
-            Path(path).touch(mode=0o600)
+            if file.exists() and not file.stat().st_size and (self._folder / _COPY_NAME).exists():
+                raise damage("it is empty, and was not")
+            file.touch(mode=0o600)
         self._db = sqlite3.connect(path, timeout=_BUSY_TIMEOUT_S, isolation_level=None)
         try:
             self._begin()
@@ -319,6 +324,7 @@ class KeyStore:
         self._db.executescript(_SCHEMA)
         now = self._now_version()
         self._db.execute("INSERT INTO version SELECT ?, ? WHERE NOT EXISTS (SELECT 1 FROM version)", (now, now))
+        self.changes_since(-1)  # reads every record, which SQLite does not look into
 
     @contextmanager
     def _change(self) -> Iterator[int]:
@@ -367,8 +373,15 @@ def rotated(key: KeyRecord, token: str, old_until_s: float) -> KeyRecord:
 
 
 def _record(data: bytes) -> KeyRecord:
-    return msgspec.json.decode(data, type=KeyRecord)
+    return _read(data, KeyRecord)
 
 
 def _tenant(data: bytes) -> Tenant:
-    return msgspec.json.decode(data, type=Tenant)
+    return _read(data, Tenant)
+
+
+def _read(data: bytes, kind: type[Row]) -> Row:
+    try:
+        return msgspec.json.decode(data, type=kind)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise damage(f"a {kind.__name__} can't be read: {error}") from error

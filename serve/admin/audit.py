@@ -31,7 +31,7 @@ _MAX_FILE_BYTES = 16 * 2**20
 _KEPT = 1000
 _PROBE_BYTES = 4096
 _MAX_TEXT = 1024
-_NAME = re.compile(r"audit-([0-9]{6,18})\.jsonl")
+_NAME = re.compile(r"audit-([0-9]{6,})\.jsonl")
 
 
 @dataclass(frozen=True, slots=True)

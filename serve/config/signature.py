@@ -62,7 +62,7 @@ def verified(path: Path, public_key: Path, setting: str, maker: str, claims: lis
         ConfigError: There is none, or the owner of the key has not signed it.
     """
     try:
-        key = public_key.read_bytes()
+        key = read_regular(public_key, _MOST_BYTES)
     except OSError as error:
         raise ConfigError(f"{setting}: {public_key} can't be read: {error.strerror}") from error
     try:

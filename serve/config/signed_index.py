@@ -13,7 +13,9 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from policies import Advisory, load_advisories
+from policies.advisory import MOST_BYTES
 from policies.freshness import without_knowledge
+from serve.config.regular_file import read_regular
 from serve.config.signature import sign_document, verified
 from serve.errors import ConfigError
 
@@ -115,6 +117,6 @@ def _refuse_unreadable(advisories: tuple[Advisory, ...]) -> tuple[Advisory, ...]
 
 def _digest(path: Path) -> str:
     try:
-        return hashlib.sha256(path.read_bytes()).hexdigest()
+        return hashlib.sha256(read_regular(path, MOST_BYTES)).hexdigest()
     except OSError as error:
         raise ConfigError(f"{path} can't be read: {error.strerror}") from error

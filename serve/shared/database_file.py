@@ -28,9 +28,18 @@ def check(database: sqlite3.Connection) -> None:
     """
     (found,) = database.execute("pragma quick_check(1)").fetchone()
     if found != "ok":
-        error = sqlite3.DatabaseError(found)
-        error.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
-        raise error
+        raise damage(found)
+
+
+def damage(what: str) -> sqlite3.DatabaseError:
+    """Returns the error of a file that SQLite itself would read.
+
+    Args:
+        what: Is wrong with it.
+    """
+    error = sqlite3.DatabaseError(what)
+    error.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
+    return error
 
 
 def put_aside(path: Path, why: object, log: logging.Logger) -> Path:

@@ -283,7 +283,25 @@ def emptied(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:100] + bytes(10_000))
 
 
-@pytest.mark.parametrize("damage", [no_database, cut, overwritten, emptied])
+def of_no_size(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+def a_record_overwritten(path: Path) -> None:
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("UPDATE keys SET record = x'ff00' WHERE NOT revoked")
+        database.commit()
+
+
+def terms_overwritten(path: Path) -> None:
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("UPDATE tenants SET terms = cast('{}' AS blob)")
+        database.commit()
+
+
+@pytest.mark.parametrize(
+    "damage", [no_database, cut, overwritten, emptied, of_no_size, a_record_overwritten, terms_overwritten]
+)
 def test_a_damaged_file_is_put_aside_and_no_change_is_lost_or_undone(
     tmp_path: Path, damage: Callable[[Path], None], opened: Opened, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.odd_files import ODD_KINDS, put_odd
 from support.signer import Signer
 
 from policies.freshness import EXPIRED
@@ -89,6 +90,17 @@ def test_a_key_that_is_none_is_named(signer: Signer, content: bytes | None) -> N
         signer.read()
     with pytest.raises(ConfigError, match="openssl genpkey"):
         sign(signer.folder, signer.public, days=1)
+
+
+@pytest.mark.parametrize("kind", ODD_KINDS)
+@pytest.mark.parametrize("what", ["advisory", "key"])
+def test_what_is_no_file_keeps_no_reader_waiting(signer: Signer, what: str, kind: str) -> None:
+    sign(signer.folder, signer.private, days=1)
+    place = signer.folder / "odd.yaml" if what == "advisory" else signer.public
+    place.unlink(missing_ok=True)
+    put_odd(kind, place)
+    with pytest.raises(ConfigError, match=place.name):
+        signer.read()
 
 
 def test_a_missing_index_says_how_to_make_one(signer: Signer) -> None:

@@ -189,6 +189,12 @@ async def test_a_folder_of_verdicts_takes_effect_when_it_changes(
     watch.cancel()
 
 
+def test_a_link_to_itself_is_a_state_of_a_folder_as_well(tmp_path: Path) -> None:
+    before = stamp_of(tmp_path)
+    (tmp_path / "a.yaml").symlink_to("a.yaml")
+    assert stamp_of(tmp_path) != before
+
+
 async def test_a_signed_index_is_watched_expires_and_never_goes_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -123,7 +123,7 @@ def test_a_file_that_cannot_be_read_becomes_an_advisory_that_matches_everything(
     assert advisory.effects["speculative"] == "forbid"
 
 
-@pytest.mark.parametrize("kind", ["folder", "fifo", "device", "deep", "long number"])
+@pytest.mark.parametrize("kind", ["folder", "fifo", "device", "deep", "long number", "long"])
 def test_whatever_has_the_name_of_one_is_told_and_holds_nobody(tmp_path, kind):
     path = tmp_path / "odd.yaml"
     if kind == "folder":
@@ -133,7 +133,8 @@ def test_whatever_has_the_name_of_one_is_told_and_holds_nobody(tmp_path, kind):
     elif kind == "device":
         path.symlink_to("/dev/zero")
     else:
-        path.write_text("[" * 50_000 if kind == "deep" else "id: " + "9" * 5000)
+        long = {"deep": "[" * 50_000, "long number": "id: " + "9" * 5000, "long": "# a comment\n" * 100_000}
+        path.write_text(long[kind])
     (advisory,) = load_advisories(tmp_path)
     assert advisory.problem
 

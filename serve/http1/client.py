@@ -294,6 +294,9 @@ class ClientConnection(asyncio.Protocol):
 
     def on_headers_complete(self) -> None:
         status = self._parser.get_status_code()
+        if status < 100:
+            self._abort(ResponseError(f"the status {status}, which HTTP does not have"))
+            return
         if status < 200 or self._phase is not _HEAD:
             return  # 100 Continue or 103 Early Hints, with the response itself to follow; or a second response
         try:

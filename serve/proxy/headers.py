@@ -9,16 +9,14 @@ from serve.http1.message import RawHeaders
 # What an engine has use for. Everything else of the client's stays here: credentials have more names than anyone can
 # list, and engines obey headers (`x-data-parallel-rank`, `x-vllm-priority`) that are not the client's to set.
 PASSED_TO_ENGINE = ("accept", "user-agent", "traceparent", "tracestate")
-# What a client has use for of an engine's, and whatever begins with `x-`. Everything else stays here: browsers obey
-# headers that clear the site's data or send the client elsewhere, and new ones come up every year.
-_PASSED_TO_CLIENT = frozenset({"content-type", "cache-control", "retry-after", "retry-after-ms"})
-_FAMILIES_TO_CLIENT = ("x-", "openai-", "anthropic-")
-# Those with `x-` that browsers, and proxies before us, obey all the same; `x-accel-redirect` reads a proxy's files.
-_WITHHELD_FROM_CLIENT = (
-    "x-specgate-", "x-request-id", "x-accel-", "x-sendfile", "x-lighttpd-", "x-litespeed-", "x-reproxy-", "x-frame-",
-    "x-content-", "x-xss-", "x-dns-", "x-download-", "x-permitted-", "x-ua-", "x-robots-", "x-webkit-", "x-forwarded-",
-    "x-real-", "x-powered-by", "x-cache",
+# What a client has use for of an engine's. Everything else stays here: browsers, frameworks and proxies obey headers
+# that clear a site's data, lead elsewhere or read a proxy's files, new ones come up every year, and some servers
+# tell in them whose account they run on.
+_PASSED_TO_CLIENT = frozenset(
+    {"content-type", "cache-control", "retry-after", "retry-after-ms", "x-should-retry", "openai-processing-ms",
+     "openai-version"}
 )  # fmt: skip
+_FAMILIES_TO_CLIENT = ("x-ratelimit-", "anthropic-ratelimit-", "x-sim-")
 _JSON = "application/json"
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 
@@ -80,6 +78,5 @@ def response_headers(headers: Mapping[str, str]) -> RawHeaders:
     return [
         (name.encode("latin-1"), value.encode("latin-1"))
         for name, value in headers.items()
-        if (name in _PASSED_TO_CLIENT or name.startswith(_FAMILIES_TO_CLIENT))
-        and not name.startswith(_WITHHELD_FROM_CLIENT)
+        if name in _PASSED_TO_CLIENT or name.startswith(_FAMILIES_TO_CLIENT)
     ]

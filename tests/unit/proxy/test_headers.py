@@ -66,7 +66,8 @@ def test_the_engines_headers_pass_except_hop_by_hop_and_ours() -> None:
         "strict-transport-security", "set-cookie", "set-cookie2", "www-authenticate", "content-security-policy", "nel",
         "report-to", "x-accel-redirect", "x-sendfile", "service-worker-allowed", "server", "via", "x-request-id",
         "x-specgate-pool", "transfer-encoding", "content-length", "content-disposition", "sourcemap", "of-tomorrow",
-        "x-frame-options",
+        "x-frame-options", "x-middleware-rewrite", "x-http-method-override", "x-inertia-location", "x-sourcemap",
+        "x-original-url", "openai-organization", "anthropic-organization-id", "x-of-tomorrow",
     ],
 )  # fmt: skip
 def test_what_browsers_and_proxies_obey_does_not_come_from_an_engine(name: str) -> None:

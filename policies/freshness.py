@@ -9,6 +9,7 @@ from packaging.version import Version
 from policies.advisory import Advisory, Cure
 
 _TEXTS = frozenset({"title", "summary", "text", "source", "finding", "claim"})
+_SIMULATED = "sim"  # the simulated engine does what it is told to
 MAX_AGE_DAYS = 45  # a monthly round, half a month late
 NEWER_ENGINE = "engine-newer-than-checked"
 """The id of the reason against an engine that is newer than all that is known; a waiver may name it."""
@@ -54,7 +55,9 @@ def newest_checked(advisories: Iterable[Advisory]) -> dict[str, str]:
 
 
 def newer_engine(advisories: Iterable[Advisory]) -> Advisory | None:
-    """Returns the suspicion of engines newer than every check: a new version may break what the last one did right.
+    """Returns the suspicion of engines newer than every check, or of a kind that none was held to.
+
+    A new version may break what the last one did right, and to a misspelt engine no advisory speaks.
 
     Args:
         advisories: All. None of them need name a version; then there is nothing to be newer than.
@@ -65,12 +68,13 @@ def newer_engine(advisories: Iterable[Advisory]) -> Advisory | None:
     versions = " and ".join(f"{engine} {version}" for engine, version in newest.items())
     return Advisory(
         id=NEWER_ENGINE,
-        title="An engine newer than every version that the advisories were checked against",
-        summary=f"Advisories were checked up to {versions}; whether drafts break anything on a newer one is not known.",
+        title="An engine newer than every version that the advisories were checked against, or another one",
+        summary=f"Advisories were checked up to {versions}; what drafts break on a newer or another one is not known.",
         status="suspected",
         severity="medium",
-        affects=tuple(
-            {"method": "*", "engine": engine, "engine_version": f">{version}"} for engine, version in newest.items()
+        affects=(
+            *({"method": "*", "engine": engine, "engine_version": f">{version}"} for engine, version in newest.items()),
+            {"method": "*", "engine": {"not": [*newest, _SIMULATED]}},
         ),
         unsafe=("tools", "json", "logprobs"),
         effects={"speculative": "forbid", "opt_out": "allow", "standard": "allow"},

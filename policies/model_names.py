@@ -37,6 +37,7 @@ _FAMILIES = (
     _named(r"kimi-?k3", "kimi-k3", True),
     _named(r"kimi-?k(?P<version>2\.?[5-9]|2)(?!\d)", "kimi-k2", False),
     _named(r"qwen-?3-?coder-?next|qwen-?3-?next", "qwen3-next", True),
+    _named(r"qwen-?(?P<version>3\.8)-?flash", "qwen3.8-flash", True),  # another architecture than Qwen3.8
     _named(rf"qwen-?(?P<version>3\.[5-9]){_NO_MORE}", "qwen{version}", True),
     _named(r"qwen-?(?P<version>3)-?coder", "qwen3-coder", False),
     _named(r"qwen-?(?P<version>3)-?vl", "qwen3-vl", False),

@@ -1,4 +1,4 @@
-"""`python -m lab.recall`: prints recall and over-bans of the shipped advisories; exit code 1 if anything is amiss."""
+"""`python -m lab.recall`: prints recall and over-bans of the shipped advisories; exit code 1 short of the goal."""
 
 import sys
 from pathlib import Path
@@ -13,8 +13,6 @@ if __name__ == "__main__":
         print(f"missed   {name}: {', '.join(requests)}")
     for name, requests in found.banned.items():
         print(f"over-ban {name}: {', '.join(requests)}")
-    hits = found.hazards - len(found.missed)
-    print(
-        f"recall {hits} of {found.hazards} ({hits / found.hazards:.1%}), over-bans {len(found.banned)} of {found.sound}"
-    )
-    sys.exit(1 if found.banned else 0)
+    share = f"recall {found.hits} of {found.hazards} ({found.hits / found.hazards:.1%})"
+    print(f"{share}, over-bans {len(found.banned)} of {found.sound}")
+    sys.exit(0 if found.holds else 1)

@@ -18,6 +18,7 @@ from policies import (
 from policies.vllm_args import default_runner
 
 HERE = Path(__file__).parent
+GOAL = 0.95  # the share of hazards to find
 # A plain engine of which all is known, so that nothing is found by not knowing.
 _PLAIN: dict[str, Any] = {
     "kind": "remote", "engine": "vllm", "drafter": "a-drafter", "num_speculative_tokens": 3, "hybrid": False,
@@ -106,6 +107,16 @@ class Recall(NamedTuple):
     sound: int
     missed: Mapping[str, tuple[str, ...]]
     banned: Mapping[str, tuple[str, ...]]
+
+    @property
+    def hits(self) -> int:
+        """The hazards of which no request would be drafted for."""
+        return self.hazards - len(self.missed)
+
+    @property
+    def holds(self) -> bool:
+        """True if enough hazards are found, and no sound configuration is banned."""
+        return not self.banned and self.hits >= GOAL * self.hazards
 
 
 def recall(advisories: Iterable[Advisory]) -> Recall:

@@ -299,11 +299,13 @@ def _knowledge(policy: Policy) -> Iterator[dict[str, Any]]:
     newer = next((each for each in policy.advisories if each.id == NEWER_ENGINE), None)
     for facts in policy.facts:
         if newer is not None and newer.matches(facts) and not newer.assumptions(facts):
-            checked = newest_checked(policy.advisories)[facts.engine or ""]
-            text = (
-                f"{facts.engine} {facts.engine_version} is newer than {checked}, the newest that any advisory was "
-                "checked against: tools, JSON and logprobs count as suspected with speculation"
+            checked = newest_checked(policy.advisories)
+            reach = (
+                f"{facts.engine_version} is newer than {checked[facts.engine]}, the newest that advisories were held to"
+                if facts.engine in checked
+                else f"is no engine that any advisory was held to (those are {', '.join(checked)})"
             )
+            text = f"{facts.engine} {reach}: tools, JSON and logprobs count as suspected with speculation"
             yield _finding("warning", text, facts.model, facts.pool, newer, policy)
 
 

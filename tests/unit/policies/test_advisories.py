@@ -278,6 +278,10 @@ def test_an_engine_newer_than_every_check_is_suspected_of_what_the_last_one_did_
         assert effects("0.33.0", request) == effects("0.33.0+cu129", request) == effects("0.19.1", request) == set()
         assert effects("0.35.0", request, engine="sim") == set()
     assert effects(None, tools) == forbidden
+    for unchecked in ("trtllm", "vlm", "sglang"):  # no advisory speaks to another engine, nor to a misspelt one
+        assert effects("0.1", tools, engine=unchecked) == forbidden
+        assert effects("0.1", RequestFeatures("m"), engine=unchecked) == set()
+    assert effects("0.33.0", tools, engine="VLLM") == set()
     assert effects("0.35.0", RequestFeatures("m")) == set()
     assert effects("0.35.0", tools, proven=frozenset({"tools"})) == {(NEWER_ENGINE, "proven")}
     waiver = Override("waive", "we looked", advisory=NEWER_ENGINE, expires=date(2999, 1, 1))

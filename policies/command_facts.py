@@ -18,6 +18,8 @@ from policies.vllm_options import full_names
 MODEL, POOL = "model", "engine"
 _NO_MODEL = NamedModel("", None, None)
 _OWN_HEAD = frozenset({"eagle", "mtp"})  # SGLang's EAGLE without a drafter is the model's own head
+_CACHE_OPTIONS = frozenset({"enable_prefix_caching", "no_enable_prefix_caching", "disable_radix_cache"})
+_SCHEDULING_OPTIONS = frozenset({"async_scheduling", "no_async_scheduling", "disable_overlap_schedule"})
 _OLD_MEMBERS = {
     "speculative_model": "model",
     "num_speculative_tokens": "num_speculative_tokens",
@@ -47,6 +49,18 @@ _SGLANG_SETTINGS: Mapping[str, tuple[str, ...]] = {
     "kv_connector": ("disaggregation_mode",),
     "all2all_backend": ("moe_a2a_backend",),
 }  # fmt: skip
+# Settings that options decide which bear another name.
+_DECIDED_BY: Mapping[str, tuple[str, ...]] = {
+    **_SGLANG_SETTINGS,
+    "kv_connector": ("kv_transfer_config", "kv_offloading_size", "kv_offloading_backend", "disaggregation_mode"),
+    "structured_outputs_backend": ("structured_outputs_config",),
+    "disable_any_whitespace": ("structured_outputs_config",),
+    "cudagraph_mode": ("compilation_config",),
+    "drafter_context_shorter": ("speculative_config", "max_model_len"),
+    "dynamic_draft_length": ("speculative_config",),
+    "rejection_sample_method": ("speculative_config",),
+    "enable_adaptive_verification": ("speculative_config",),
+}
 
 
 def facts_of_command(command: EngineCommand, stated: Mapping[str, Any] | None = None) -> PoolFacts:
@@ -61,6 +75,9 @@ def facts_of_command(command: EngineCommand, stated: Mapping[str, Any] | None = 
     """
     named = model_of(command.model) if command.model else None
     found = _vllm(command, named) if command.engine == "vllm" else _sglang(command, named)
+    if command.more:
+        found = _with_more(command, found)
+    found = replace(found, settings={name: found.settings[name] for name in found.settings if not _open(command, name)})
     if not stated:
         return found
     given = facts_from_engine_args(MODEL, POOL, None, None, {}, {"kind": "remote", "method": "none", **stated})
@@ -78,7 +95,7 @@ def stated_by(command: EngineCommand) -> dict[str, Any]:
     found = facts_of_command(command)
     assumed = facts_from_engine_args(MODEL, POOL, None, None, {}, {"kind": "remote", "method": "none"}).settings
     facts = {name: value for name in _TOLD if (value := getattr(found, name)) is not None}
-    settings: dict[str, Scalar] = {name: None for name in command.unknown if name in assumed}
+    settings: dict[str, Scalar] = {name: None for name in assumed if name not in found.settings}
     settings |= {
         name: value
         for name, value in found.settings.items()
@@ -86,6 +103,29 @@ def stated_by(command: EngineCommand) -> dict[str, Any]:
     }
     method = found.method or ("none" if command.model else UNKNOWN)  # weights that are not named may bring a drafter
     return {**facts, "method": method, **({"settings": settings} if settings else {})}
+
+
+def _open(command: EngineCommand, setting: str) -> bool:
+    """Returns True if what decides a setting is left to a variable."""
+    heads = {name.partition(".")[0] for name in command.unknown}
+    return not heads.isdisjoint((setting, *_DECIDED_BY.get(setting, ())))
+
+
+def _with_more(command: EngineCommand, facts: PoolFacts) -> PoolFacts:
+    """Returns the facts of a line that takes in words which it does not tell: what no option says is unknown."""
+    given = {name.partition(".")[0] for name in command.args}
+    said = {name for name, options in _DECIDED_BY.items() if not given.isdisjoint(options)}
+    return replace(
+        facts,
+        method=UNKNOWN if facts.method is None else facts.method,
+        drafter=None if facts.method is None else facts.drafter,
+        runner=None,
+        tool_parser=facts.tool_parser if "tool_call_parser" in given else None,
+        reasoning_parser=facts.reasoning_parser if "reasoning_parser" in given else None,
+        prefix_caching=facts.prefix_caching if given & _CACHE_OPTIONS else None,
+        async_scheduling=facts.async_scheduling if given & _SCHEDULING_OPTIONS else None,
+        settings={name: value for name, value in facts.settings.items() if name in given | said | {"platform"}},
+    )
 
 
 def _vllm(command: EngineCommand, named: NamedModel | None) -> PoolFacts:
@@ -123,10 +163,13 @@ def _sglang(command: EngineCommand, named: NamedModel | None) -> PoolFacts:
     drafter = next(
         (value for name, value in args.items() if name.startswith("speculative_draft") and _is_path(name)), None
     )
+    hidden = drafter is None and any(
+        name.startswith("speculative_draft") and _is_path(name) for name in command.unknown
+    )
     own = drafter is None or drafter == command.model or str(drafter).lower().rstrip("/").endswith("nextn")
     if method in _OWN_HEAD and own:
-        method = "mtp"
-    if "speculative_algorithm" in command.unknown:
+        method = UNKNOWN if hidden else "mtp"
+    if not command.unknown.isdisjoint(("speculative_algorithm", "speculative_algo")):
         method = UNKNOWN
     settings: dict[str, Scalar] = {
         name: value for name, spellings in _SGLANG_SETTINGS.items() if (value := _first(args, *spellings)) is not None
@@ -138,7 +181,7 @@ def _sglang(command: EngineCommand, named: NamedModel | None) -> PoolFacts:
     return replace(
         base,
         method=method,
-        drafter="none" if method is None or own else str(drafter),
+        drafter=None if hidden else "none" if method is None or own else str(drafter),
         num_speculative_tokens=_drafts(args) if method is not None else None,
         tool_parser=_parser(command, "tool_call_parser"),
         reasoning_parser=_parser(command, "reasoning_parser"),
@@ -187,8 +230,9 @@ def _speculators(model: str | None, named: NamedModel | None) -> tuple[str, str 
 
 def _with_old_names(args: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the options with those of vLLM before 0.9 as members of `speculative_config`."""
+    args = {name: value for name, value in args.items() if name != "device"}  # which would abbreviate a newer option
     if "speculative_model" not in args:
-        return dict(args)
+        return args
     spec = {member: args[name] for name, member in _OLD_MEMBERS.items() if name in args}
     return {**{name: value for name, value in args.items() if name not in _OLD_MEMBERS}, "speculative_config": spec}
 

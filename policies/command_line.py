@@ -18,9 +18,18 @@ _IMAGES = {
     "vllm": re.compile(rf"(?:^|/)vllm{_NO_ENGINE}(?:-openai|-cpu)?[\w-]*(?=:|@|$)"),
     "sglang": re.compile(rf"(?:^|/)sglang{_NO_ENGINE}[\w-]*(?=:|@|$)"),
 }
-# Accelerators that an image's name or tag tells of; everything else is CUDA.
+# Accelerators that an image's name or tag, a variable's name or an option's value tells of; everything else is CUDA.
 _PLATFORMS = {"ascend": "ascend", "cann": "ascend", "npu": "ascend", "metax": "metax", "maca": "metax", "xpu": "xpu",
               "gaudi": "gaudi", "habana": "gaudi", "rocm": "rocm", "mi35x": "rocm", "mi30x": "rocm"}  # fmt: skip
+_PLATFORM_OF_VARIABLE = re.compile(
+    r"(?P<ascend>ASCEND_|HCCL_|VLLM_ASCEND_|PYTORCH_NPU_)|(?P<gaudi>HABANA_|PT_HPU_)|(?P<metax>MACA_)|"
+    r"(?P<rocm>VLLM_ROCM_|SGLANG_USE_AITER|SGLANG_AITER|HIP_|ROCR_|HSA_)|(?P<xpu>ZE_AFFINITY|ONEAPI_)"
+)
+_PLATFORM_OF_VALUE = {"npu": "ascend", "ascend": "ascend", "hpu": "gaudi", "xpu": "xpu", "aiter": "rocm"}
+_TELLING = frozenset(
+    ("device", "quantization", "attention_backend", "decode_attention_backend", "prefill_attention_backend",
+     "moe_backend", "moe_runner_backend", "linear_backend")
+)  # fmt: skip
 _TAG = re.compile(r":v?(\d+\.\d+(?:\.\d+)?(?:\.post\d+|rc\d+)?)(?=$|[-+@])")
 _MODULES = {
     "vllm.entrypoints.openai.api_server": "vllm",
@@ -31,6 +40,7 @@ _SHELL = ("-c", "-lc", "-ec")
 _SHELLS = ("sh", "bash", "ash", "zsh")
 _OF_CONTAINERS = ("-v", "--volume", "--name", "-w", "--workdir", "--mount")  # their values may look like an image
 _END = re.compile(r"(?:[|&;<>]+|\d?>.*)$")  # what ends a command in a shell
+_ALL_WORDS = ("$@", "$*")
 _NUMBER = re.compile(r"-?\d+(\.\d+)?$")
 # Options without a value, by how their names begin; argparse takes none, whatever follows.
 _SWITCH = re.compile(
@@ -55,7 +65,8 @@ class EngineCommand:
         args: Options by their names with underscores.
         unknown: Options whose values the line leaves to variables.
         env: Environment variables that it sets.
-        platform: As the image tells it; `cuda` if nothing does.
+        platform: As the image, a variable or an option tells it; `cuda` if nothing does.
+        more: It takes in words that it does not tell, such as `"$@"` or `$EXTRA_ARGS`: any option may be among them.
     """
 
     engine: str
@@ -65,6 +76,7 @@ class EngineCommand:
     unknown: frozenset[str] = frozenset()
     env: Mapping[str, str] = field(default_factory=dict)
     platform: str = "cuda"
+    more: bool = False
 
 
 def read_command(words: Sequence[str]) -> EngineCommand:
@@ -96,11 +108,10 @@ def _read(found: Sequence[str], starts_image: bool = True) -> EngineCommand:
         rest = found[place + 1 :]
         if entry := _entry(word, rest):
             engine, words_of_its_own = entry
-            return replace(_command(engine, version, found[place + words_of_its_own :], env), platform=platform)
+            return _on(platform, _command(engine, version, found[place + words_of_its_own :], env))
         if word in _SHELL and rest and _mentions(rest[0]):
-            inner = read_command([_filled(rest[0], env)])
-            inner = replace(inner, version=inner.version or version, env={**env, **inner.env})
-            return inner if platform == "cuda" else replace(inner, platform=platform)
+            inner = read_command([_with_words(_filled(rest[0], env), rest[2:])])
+            return _on(platform, replace(inner, version=inner.version or version, env={**env, **inner.env}))
         if _ASSIGNMENT.match(word.removeprefix("--env=")):
             name, value = word.removeprefix("--env=").split("=", 1)
             env[name] = _filled(value, env)
@@ -108,8 +119,7 @@ def _read(found: Sequence[str], starts_image: bool = True) -> EngineCommand:
             version, platform = _version(word), _platform(word)
             named_later = any(_mentions(each) or _entry(each, rest[at + 1 :]) for at, each in enumerate(rest))
             if engine_of_image == "vllm" and starts_image and not named_later:
-                command = _command("vllm", version, rest, env)  # the image's own entry point is the engine
-                return replace(command, platform=platform)
+                return _on(platform, _command("vllm", version, rest, env))  # the image's own entry point is the engine
     raise PolicyError(
         "no engine in the command line: it should hold `vllm serve MODEL`, `python -m "
         "vllm.entrypoints.openai.api_server`, `python -m sglang.launch_server`, `sglang serve`, or an image of vLLM"
@@ -217,26 +227,48 @@ def _platform(image: str) -> str:
     return next((platform for mark, platform in _PLATFORMS.items() if mark in image.lower()), "cuda")
 
 
+def _on(platform: str, command: EngineCommand) -> EngineCommand:
+    """Returns the command on the image's platform; where that tells none, on that of its variables and options."""
+    if platform != "cuda":
+        return replace(command, platform=platform)
+    variables = (match.lastgroup for name in command.env if (match := _PLATFORM_OF_VARIABLE.match(name)))
+    values = (_PLATFORM_OF_VALUE.get(str(value).lower()) for name, value in command.args.items() if name in _TELLING)
+    return replace(command, platform=next((told for told in (*variables, *values) if told), command.platform))
+
+
+def _with_words(script: str, words: Sequence[str]) -> str:
+    """Returns a shell's script with the words behind it in place of `"$@"`; if there are none, others will add them."""
+    return re.sub(r'"?\$[@*]"?', lambda _: shlex.join(words), script) if words else script
+
+
 def _filled(word: str, env: Mapping[str, str]) -> str:
     """Returns a word with those variables in place that the line itself has set."""
     return _VARIABLE.sub(lambda match: env.get(match[1] or match[2] or match[3], match[0]), word)
 
 
+def _all_filled(words: Iterable[str], env: Mapping[str, str]) -> Iterator[str]:
+    """Yields words with their variables in place; one that holds options, `$ARGS`, is split as a shell does."""
+    for word in words:
+        filled = _filled(word, env)
+        yield from _split(filled) if filled.startswith("-") and filled != word else [filled]
+
+
 def _command(engine: str, version: str | None, words: Sequence[str], env: Mapping[str, str]) -> EngineCommand:
     args: dict[str, Any] = {}
     bare: list[str] = []
-    filled = (_filled(word, env) for word in words)
-    for name, values in _options(engine, _until_the_end(filled)):
+    for name, values in _options(engine, _until_the_end(_all_filled(words, env))):
         if name is None:
             bare += values
         else:
             args.pop(name, None)  # the last one counts, also where it takes back another: `--x --no-x`
             args[name] = _value(values)
     unknown = frozenset(name for name, value in args.items() if isinstance(value, str) and _open(value))
-    model = next((args.pop(name) for name in ("model", "model_path") if args.get(name)), None) or next(iter(bare), None)
+    named = next((args.pop(name) for name in ("model", "model_path") if args.get(name)), None)
+    model = named or next(iter(bare), None)
+    more = any(_open(word) for word in (bare if named else bare[1:])) or any(word in _ALL_WORDS for word in bare)
     told = None if model is None or _open(str(model)) else str(model)
     args = {name: value for name, value in args.items() if name not in unknown}
-    return EngineCommand(engine, version, told, args, unknown - {"model", "model_path"}, dict(env))
+    return EngineCommand(engine, version, told, args, unknown - {"model", "model_path"}, dict(env), more=more)
 
 
 def _until_the_end(words: Iterable[str]) -> Iterator[str]:

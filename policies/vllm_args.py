@@ -141,8 +141,9 @@ def _nested_settings(where: str, args: Mapping[str, Any], env: Mapping[str, str]
     if mode := _mapping(args, "compilation_config").get("cudagraph_mode"):
         settings["cudagraph_mode"] = str(mode).lower()
     drafters = _length(_mapping(args, "speculative_config").get("max_model_len"))
-    if drafters and (targets := _length(args.get("max_model_len"))):
-        settings["drafter_context_shorter"] = drafters < targets
+    if drafters:  # without the target's length, its configuration has it, which is not read here
+        targets = _length(args.get("max_model_len"))
+        settings["drafter_context_shorter"] = None if targets is None else drafters < targets
     return settings
 
 

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from policies import PolicyError
-from policies.command_facts import facts_of_command
+from policies import PolicyError, facts_from_engine_args
+from policies.command_facts import facts_of_command, stated_by
 from policies.command_line import read_command
 
 PUBLIC = yaml.safe_load((Path(__file__).parent / "public_commands.yaml").read_text(encoding="utf-8"))
@@ -28,8 +28,8 @@ def test_every_fact_of_a_public_command_line_is_right_or_unknown(case):
 
 def test_there_are_enough_public_lines_of_both_engines_to_mean_something():
     engines = [case["facts"]["engine"] for case in PUBLIC]
-    assert len(PUBLIC) >= 25
-    assert engines.count("sglang") >= 5
+    assert len(PUBLIC) >= 100
+    assert engines.count("sglang") >= 30
 
 
 MEMBERS = '{"method":"eagle3","model":"a/b","num_speculative_tokens":3}'
@@ -84,11 +84,89 @@ def test_words_are_read_like_one_text():
         ("vllm serve some/model", "hybrid"),
         ("vllm serve Qwen/Qwen3-8B", "runner"),
         ("vllm serve Qwen/Qwen3-8B", "async_scheduling"),
+        ("vllm serve Qwen/Qwen3-8B $EXTRA_ARGS", "method"),
+        ('vllm serve Qwen/Qwen3-8B "${ARGS[@]}"', "tool_parser"),
+        ('vllm serve "$@"', "method"),
+        ("vllm serve --model Qwen/Qwen3-8B --port 1 $MORE", "prefix_caching"),
+        ("bash -c 'exec vllm serve \"$@\"'", "method"),
+        (
+            "sglang serve --model-path Qwen/Qwen3-8B --speculative-algorithm EAGLE --speculative-draft-model-path <d>",
+            "method",
+        ),
+        ("sglang serve --model-path m --speculative-algorithm EAGLE3 --speculative-draft $D", "drafter"),
     ],
 )
 def test_what_the_line_leaves_open_is_unknown(line, unknown):
     value = getattr(facts(line), unknown)
     assert value == ("unknown" if unknown == "method" else None)
+
+
+@pytest.mark.parametrize(
+    ("line", "unknown"),
+    [
+        ('vllm serve m --kv-transfer-config "$KV"', "kv_connector"),
+        ("vllm serve m --kv-offloading-size $SIZE", "kv_connector"),
+        ("vllm serve m --compilation-config $C", "cudagraph_mode"),
+        ("vllm serve m --structured-outputs-config.backend $B", "structured_outputs_backend"),
+        ("vllm serve m --tensor-parallel-size $(TP)", "tensor_parallel_size"),
+        (f"vllm serve m --spec-tokens 2 --speculative-config '{SHORTER}'", "drafter_context_shorter"),
+        (f"vllm serve m --max-model-len $LENGTH --speculative-config '{SHORTER}'", "drafter_context_shorter"),
+        ('vllm serve m --speculative-config "$SPEC"', "dynamic_draft_length"),
+        ("vllm serve m $MORE", "pipeline_parallel_size"),
+        ("python -m sglang.launch_server --model-path m --tp $TP", "tensor_parallel_size"),
+        ("python -m sglang.launch_server --model-path m --disaggregation-mode $ROLE", "kv_connector"),
+    ],
+)
+def test_a_setting_that_a_variable_decides_is_unknown_also_as_a_stated_fact(line, unknown):
+    command = read_command([line])
+    assert facts_of_command(command).settings.get(unknown) is None
+    assert (
+        facts_from_engine_args("m", "p", None, None, {}, {"kind": "remote", **stated_by(command)}).settings.get(unknown)
+        is None
+    )
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        f"bash -c 'exec vllm serve \"$@\"' -- Qwen/Qwen3-8B {FLAGS}",
+        f"sh -c 'sleep 1; exec vllm serve Qwen/Qwen3-8B $@' engine {FLAGS}",
+        f'ARGS="{FLAGS}"; vllm serve Qwen/Qwen3-8B $ARGS',
+        f'export ARGS="{FLAGS}"\nvllm serve Qwen/Qwen3-8B ${{ARGS}} --port 1',
+    ],
+)
+def test_words_that_a_shell_puts_in_are_read(line):
+    found = facts(line)
+    assert (found.family, found.method, found.drafter, found.num_speculative_tokens) == ("qwen3", "eagle3", "a/b", 3)
+    assert found.tool_parser == "none"
+
+
+def test_what_is_said_beside_words_that_are_not_told_is_read_all_the_same():
+    found = facts(f"vllm serve Qwen/Qwen3-8B {FLAGS} --tool-call-parser hermes -tp 4 --no-enable-prefix-caching $MORE")
+    assert (found.method, found.tool_parser, found.prefix_caching) == ("eagle3", "hermes", False)
+    assert found.settings["tensor_parallel_size"] == 4
+    assert (found.reasoning_parser, found.async_scheduling, found.runner) == (None, None, None)
+
+
+@pytest.mark.parametrize(
+    ("line", "platform"),
+    [
+        ("vllm serve m", "cuda"),
+        ("CUDA_VISIBLE_DEVICES=0 vllm serve m --device cuda", "cuda"),
+        ("vllm serve m --device hpu", "gaudi"),
+        ("VLLM_ROCM_USE_AITER=1 vllm serve m", "rocm"),
+        ("env HIP_VISIBLE_DEVICES=0 vllm serve m", "rocm"),
+        ("export HCCL_BUFFSIZE=1024; vllm serve m", "ascend"),
+        ("vllm serve m --quantization ascend", "ascend"),
+        ("PT_HPU_LAZY_MODE=1 vllm serve m", "gaudi"),
+        ("ZE_AFFINITY_MASK=0 vllm serve m", "xpu"),
+        ("python -m sglang.launch_server --model-path m --device npu", "ascend"),
+        ("sglang serve --model-path m --attention-backend aiter", "rocm"),
+        ("HIP_VISIBLE_DEVICES=0 docker run lmsysorg/sglang:v0.5.14-npu sglang serve --model-path m", "ascend"),
+    ],
+)
+def test_a_variable_or_an_option_tells_the_accelerator_where_no_image_does(line, platform):
+    assert facts(line).settings["platform"] == platform
 
 
 @pytest.mark.parametrize(

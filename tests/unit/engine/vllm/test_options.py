@@ -1,12 +1,20 @@
 """Facts from a configuration's engine arguments are those that vLLM itself makes of them."""
 
 import json
+import re
+import shlex
 import warnings
+from argparse import ArgumentError
+from itertools import takewhile
+from pathlib import Path
 from typing import Any, get_args
 
 import pytest
+import yaml
 
 from policies import facts_from_engine_args
+from policies.command_facts import facts_of_command
+from policies.command_line import read_command
 from policies.stated_facts import METHODS, UNKNOWN, method_of
 from policies.vllm_options import READ, WITHOUT_EFFECT, full_names
 from serve.errors import ConfigError
@@ -21,6 +29,7 @@ with warnings.catch_warnings():
 
     from serve.engine.vllm.host import parse_args
 
+COMMANDS = Path(__file__).parents[2] / "policies" / "public_commands.yaml"
 DRAFTER = "models/tiny-qwen-draft"
 NGRAM = {"method": "ngram", "num_speculative_tokens": 3}
 ARGS: dict[str, dict[str, Any]] = {
@@ -124,3 +133,50 @@ def test_what_the_policy_refuses_the_engine_is_not_given_either(short: str) -> N
 def test_an_option_that_the_engine_does_not_have_is_not_completed_to_one_that_it_has() -> None:
     with pytest.raises(ConfigError, match="does not know"):
         parse_args({"model": "models/tiny-qwen", "speculative-configuration": "x"}, ("m",), "key")
+
+
+SAME_NAME = (
+    "tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size", "decode_context_parallel_size",
+    "kv_cache_dtype", "enable_expert_parallel", "max_num_seqs", "tokenizer_mode",
+)  # fmt: skip
+
+
+def test_public_command_lines_say_to_the_engine_what_is_read_off_them() -> None:
+    parser = make_arg_parser(FlexibleArgumentParser(exit_on_error=False))
+    compared = []
+    for case in yaml.safe_load(COMMANDS.read_text(encoding="utf-8")):
+        try:
+            parsed = parser.parse_args(_own_words(case["command"]))
+        except (ArgumentError, SystemExit, ValueError):
+            continue  # options of other versions, or values that only a shell has
+        facts = facts_of_command(read_command([case["command"]]))
+        spec = parsed.speculative_config or {}
+        said = {
+            "method": method_of(spec["method"]) if "method" in spec else None,
+            "num_speculative_tokens": spec.get("num_speculative_tokens"),
+            "tool_parser": parsed.tool_call_parser or "none",
+            "reasoning_parser": parsed.reasoning_parser or "none",
+            "prefix_caching": parsed.enable_prefix_caching,
+            "async_scheduling": parsed.async_scheduling,
+        }
+        for name, value in said.items():
+            assert value in (None, getattr(facts, name)), (case["source"], name)
+        for name in SAME_NAME:
+            assert facts.settings.get(name) in (None, getattr(parsed, name)), (case["source"], name)
+        connector = parsed.kv_transfer_config and parsed.kv_transfer_config.kv_connector
+        assert connector in (None, facts.settings["kv_connector"])
+        compared.append(case["source"])
+    assert len(compared) >= 25, compared
+
+
+def _own_words(command: str) -> list[str]:
+    """Returns the words behind `vllm serve`, split as a shell does.
+
+    Raises:
+        ValueError: The engine is started otherwise.
+    """
+    words = shlex.split(re.sub(r"\\\s*\n", " ", command), comments=True)
+    at = words.index("serve")
+    if "vllm" not in " ".join(words[:at]):
+        raise ValueError("not `vllm serve`")
+    return list(takewhile(lambda word: not re.match(r"[|&;<>]|\d>", word), words[at + 1 :]))

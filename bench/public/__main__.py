@@ -2,9 +2,9 @@
 
 Without `--arm`, an engine that copies what it is told is played alone and behind the gateway, clean and with faults in
 a share of its answers; with `--arm NAME=URL`, given once or more often, whatever is there. Each answer is one line of
-`--out`. Suites: `kvv` (schemas of Kimi-Vendor-Verifier), `maskbench`, `bfcl` and `multi_turn` (if `bfcl-eval` is
-installed, or `--bfcl DIR`), `tau2` (`--tau2 DIR`, the folder of its domains), `k2vv` (`--k2vv FILE`, a request set of
-K2-Vendor-Verifier).
+`--out`. Suites: `kvv` (schemas of Kimi-Vendor-Verifier), `maskbench`, `bfcl`, `multi_turn` and `formats` (if
+`bfcl-eval` is installed, or `--bfcl DIR`), `tau2` (`--tau2 DIR`, the folder of its domains), `k2vv` (`--k2vv FILE`, a
+request set of K2-Vendor-Verifier).
 """
 
 from __future__ import annotations
@@ -30,18 +30,27 @@ from bench.public.picture import picture
 from bench.public.suites import SUITES, PublicCase
 from bench.schemas import MASKBENCH, SHARED
 from lab.probe.plan import ProbePlan
+from serve.errors import ConfigError
 
 ROOT = Path(__file__).parents[2]
+_OF_BFCL = ("multi_turn", "formats")  # suites that lie in BFCL's folder
 RESULTS = ROOT / "bench" / "results" / "public.json"
 
 
 def chosen(folders: Mapping[str, Path | None], wanted: Sequence[str], most: int) -> list[PublicCase]:
-    """Returns the cases of the suites that are here, at most so many of each, spread over all of it."""
+    """Returns the cases of the suites that are here, at most so many of each, spread over all of it.
+
+    Raises:
+        ConfigError: What is there is something else.
+    """
     cases: list[PublicCase] = []
     for name in wanted:
         folder = folders[name]
         if folder is not None and folder.exists():
-            own = list(SUITES[name](folder))
+            try:
+                own = list(SUITES[name](folder))
+            except (ValueError, KeyError, TypeError) as error:
+                raise ConfigError(f"{folder} does not hold the suite {name}: {error!r}") from error
             cases += islice(own[:: max(1, len(own) // most)], most)
     return cases
 
@@ -104,8 +113,11 @@ def main() -> None:
     wanted = options.suites.split(",")
     if unknown := set(wanted) - set(SUITES):
         parser.error(f"unknown suites: {', '.join(sorted(unknown))}; known: {', '.join(SUITES)}")
-    folders = {name: getattr(options, "bfcl" if name == "multi_turn" else name) for name in SUITES}
-    cases = chosen(folders, wanted, options.most)
+    folders = {name: getattr(options, "bfcl" if name in _OF_BFCL else name) for name in SUITES}
+    try:
+        cases = chosen(folders, wanted, options.most)
+    except ConfigError as error:
+        parser.error(str(error))
     if not cases:
         parser.error("none of these suites is here; name their folders")
     if options.arm:
@@ -115,12 +127,20 @@ def main() -> None:
     else:
         with simulated(options.faults) as arms:
             rows = _played(arms, cases, options)
-        RESULTS.write_text(json.dumps({"faults": options.faults, "rows": table(rows)}, indent=1) + "\n")
+        RESULTS.write_text(_json({"faults": options.faults, "rows": table(rows), "not right": _wrong(rows)}))
     options.out.parent.mkdir(parents=True, exist_ok=True)
     options.out.write_text("".join(json.dumps(row._asdict(), ensure_ascii=False) + "\n" for row in rows))
     if options.picture:
         options.picture.write_text(picture(table(rows)))
     _print(table(rows))
+
+
+def _wrong(rows: Sequence[Row]) -> list[dict[str, object]]:
+    return [row._asdict() for row in rows if row.verdict != "right"]
+
+
+def _json(results: Mapping[str, object]) -> str:
+    return json.dumps(results, indent=1, ensure_ascii=False) + "\n"
 
 
 def _print(lines: Sequence[Mapping[str, object]]) -> None:

@@ -12,7 +12,8 @@ import httpx
 import jsonschema
 from openai import APIStatusError, AsyncOpenAI, OpenAIError
 
-from bench.public.suites import Call, PublicCase
+from bench.public.suites import PublicCase
+from bench.public.written_calls import Call
 from lab.probe.k2vv import calls_are_valid
 from lab.probe.plan import ProbePlan
 from lab.probe.runner import answered, client_of
@@ -91,9 +92,20 @@ def judged(case: PublicCase, answer: Mapping[str, Any]) -> tuple[PublicVerdict, 
     message = ((answer.get("choices") or [{}])[0] or {}).get("message") or {}
     if case.calls is not None:
         return _calls(case, message)
+    if case.text is not None:
+        return _copy(case.text, message)
     if case.document is None and case.schema is None:
         return _any_calls(case, message)
     return _text(case, message.get("content"))
+
+
+def _copy(text: str, message: Mapping[str, Any]) -> tuple[PublicVerdict, str]:
+    if message.get("tool_calls"):
+        return "broken", "calls in place of text"
+    content = message.get("content")
+    if not content:
+        return "lost", "no text"
+    return ("right", "") if content == text else ("changed", "another text")
 
 
 def _any_calls(case: PublicCase, message: Mapping[str, Any]) -> tuple[PublicVerdict, str]:

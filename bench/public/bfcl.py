@@ -13,6 +13,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from bench.public.written_calls import FORMS, Call
+
 _CONVERSATIONS = ("multi_turn",)
 _DOCUMENTS = {
     "GorillaFileSystem": "gorilla_file_system", "MathAPI": "math_api", "MessageAPI": "message_api",
@@ -36,7 +38,7 @@ class GoldCase(NamedTuple):
     name: str
     messages: Sequence[Mapping[str, Any]]
     functions: Sequence[Mapping[str, Any]]
-    calls: Sequence[tuple[str, Mapping[str, Any]]]
+    calls: Sequence[Call]
     others: Any = None
 
 
@@ -70,6 +72,23 @@ def turns(data: Path) -> Iterator[GoldCase]:
             yield from _turns(row, gold.get(row["id"]) or (), _functions(data, row.get("involved_classes") or ()))
 
 
+def written(data: Path) -> Iterator[tuple[GoldCase, str]]:
+    """Yields the cases whose calls are asked for as text, each with its calls in one of the eight forms of such texts.
+
+    Args:
+        data: As of `cases`, with the list of these cases in it.
+    """
+    path = data / "BFCL_v4_format_sensitivity.json"
+    chosen = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    names = {name for some in chosen.values() for name in some}
+    for number, case in enumerate(case for case in cases(data) if case.name in names):
+        form = tuple(FORMS)[number // 2 % len(FORMS)]
+        text = FORMS[form](case.calls)
+        tag = "" if number % 2 else "TOOLCALL"
+        name = f"{case.name} as {form}{', tagged' if tag else ''}"
+        yield case._replace(name=name), f"<{tag}>{text}</{tag}>" if tag else text
+
+
 def _turns(
     row: Mapping[str, Any], truth: Sequence[Sequence[str]], functions: Sequence[Mapping[str, Any]]
 ) -> Iterator[GoldCase]:
@@ -96,7 +115,7 @@ def _named(name: str, arguments: Mapping[str, Any], places: Mapping[str, Sequenc
     }
 
 
-def _history(calls: Sequence[tuple[str, Mapping[str, Any]]], turn: int) -> list[dict[str, Any]]:
+def _history(calls: Sequence[Call], turn: int) -> list[dict[str, Any]]:
     """Returns the right calls of a turn, and a result for each."""
     made = [
         {"id": f"call_{turn}_{number}", "type": "function",

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from bench.public import bfcl
+from bench.public.written_calls import Call
 from lab.probe.k2vv import read_requests
 
-Call = tuple[str, Mapping[str, Any]]
 # Types of BFCL, which are those of Python, Java and JavaScript, as JSON Schema says them; any other allows everything.
 _TYPES = {
     "dict": "object", "float": "number", "tuple": "array", "string": "string", "integer": "integer", "array": "array",
@@ -35,6 +35,7 @@ class PublicCase:
         calls: The right calls; None if the answer is a document.
         document: The right document.
         schema: That the document must satisfy, whichever it is.
+        text: The right text.
 
     Without any of these, what counts is that calls are valid, if there are some.
     """
@@ -45,6 +46,7 @@ class PublicCase:
     calls: Sequence[Call] | None = None
     document: Any = None
     schema: Any = None
+    text: str | None = None
 
 
 def bfcl_cases(data: Path) -> Iterator[PublicCase]:
@@ -57,6 +59,14 @@ def bfcl_cases(data: Path) -> Iterator[PublicCase]:
 def multi_turn_cases(data: Path) -> Iterator[PublicCase]:
     """Yields the turns of BFCL's conversations as round trips."""
     return (_round_trip("bfcl multi-turn", case) for case in bfcl.turns(data))
+
+
+def formats_cases(data: Path) -> Iterator[PublicCase]:
+    """Yields BFCL's cases of format sensitivity: calls that are asked for and written as plain text."""
+    for case, text in bfcl.written(data):
+        asked = _copying("Answer with exactly this text.", {"text": text})
+        body = {"messages": [*case.messages, {"role": "user", "content": asked}]}
+        yield PublicCase("bfcl formats", case.name, body, text=text)
 
 
 def k2vv_cases(path: Path) -> Iterator[PublicCase]:
@@ -115,7 +125,7 @@ def kvv_cases(folder: Path) -> Iterator[PublicCase]:
 
 SUITES: Mapping[str, Callable[[Path], Iterator[PublicCase]]] = {
     "kvv": kvv_cases, "maskbench": maskbench_cases, "bfcl": bfcl_cases, "multi_turn": multi_turn_cases,
-    "tau2": tau2_cases, "k2vv": k2vv_cases,
+    "formats": formats_cases, "tau2": tau2_cases, "k2vv": k2vv_cases,
 }  # fmt: skip
 
 

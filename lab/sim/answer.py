@@ -55,10 +55,12 @@ def answer_to(body: Mapping[str, Any], settings: SimSettings, rng: Random) -> Pl
         NoInstanceError: A schema is beyond the generator.
     """
     reasoning = _prose(rng, settings) if thinks(body, settings) else ""
+    told = asked_to_copy(body)
     if schema := _document_schema(body):
-        told = asked_to_copy(body)
         document = told["document"] if isinstance(told, dict) and "document" in told else instance_of(schema, rng)
         return PlannedAnswer(reasoning, json_text=json.dumps(document, ensure_ascii=False))
+    if isinstance(told, dict) and isinstance(told.get("text"), str):
+        return PlannedAnswer(reasoning, told["text"])
     calls = _calls(body, settings, rng)
     if not calls:
         return PlannedAnswer(reasoning, _prose(rng, settings))
@@ -135,7 +137,7 @@ def opted_out(body: Mapping[str, Any]) -> bool:
 def asked_to_copy(body: Mapping[str, Any]) -> Any:
     """Returns what a prompt asks to copy, which is the JSON of its last line; None if that is none.
 
-    A list is for the tool `echo`. An object has `calls`, each with a name and arguments, or a `document`.
+    A list is for the tool `echo`. An object has `calls`, each with a name and arguments, or a `document`, or a `text`.
     """
     last = (body.get("messages") or [{}])[-1].get("content")
     try:

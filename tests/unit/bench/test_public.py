@@ -12,8 +12,10 @@ from bench.public.__main__ import chosen, table
 from bench.public.arms import Row, judged
 from bench.public.picture import picture
 from bench.public.suites import SUITES, PublicCase
+from bench.public.written_calls import FORMS
 from lab.sim import SimSettings
 from lab.sim.generation import Generation
+from serve.errors import ConfigError
 from serve.parsing.deltas import fold_deltas
 
 BFCL = {
@@ -74,12 +76,14 @@ def folders(tmp_path: Path) -> dict[str, Path | None]:
     lines("bfcl/BFCL_v4_multi_turn_base.json", TALK)
     lines("bfcl/possible_answer/BFCL_v4_multi_turn_base.json", TALK_GOLD)
     lines("bfcl/multi_turn_func_doc/math_api.json", *DOCUMENT)
+    lines("bfcl/BFCL_v4_format_sensitivity.json", {"parallel": ["parallel_0"]})
     lines(
         "k2vv.jsonl", {"model": "k2", "messages": [{"role": "user", "content": "hi"}], "tools": TOOLS, "stream": True}
     )
     return {
         "bfcl": tmp_path / "bfcl",
         "multi_turn": tmp_path / "bfcl",
+        "formats": tmp_path / "bfcl",
         "k2vv": tmp_path / "k2vv.jsonl",
         "kvv": tmp_path / "kvv",
         "tau2": tmp_path / "tau2",
@@ -102,6 +106,7 @@ def test_every_suite_is_read_from_its_own_files(folders: dict[str, Path | None])
         ("bfcl", "parallel_0"),
         ("bfcl multi-turn", "talk_0 turn 1"),
         ("bfcl multi-turn", "talk_0 turn 2"),
+        ("bfcl formats", "parallel_0 as python, tagged"),
         ("tau2", "airline 7"),
         ("k2vv", "line 1"),
     ]
@@ -120,7 +125,9 @@ def test_suites_that_are_not_here_are_left_out(folders: dict[str, Path | None]) 
     assert {
         case.suite
         for case in chosen(
-            {**folders, "bfcl": None, "multi_turn": None, "k2vv": None, "tau2": Path("nowhere")}, [*SUITES], 1
+            {**folders, "bfcl": None, "multi_turn": None, "formats": None, "k2vv": None, "tau2": Path("nowhere")},
+            [*SUITES],
+            1,
         )
     } == {
         "kvv",
@@ -136,6 +143,7 @@ def test_an_engine_that_copies_is_right_everywhere_and_one_that_breaks_calls_is_
         assert judged(case, answered(case, faults={"truncated_string": 1.0}))[0] != "right" or case.suite in (
             "kvv",
             "k2vv",
+            "bfcl formats",
         )
 
 
@@ -165,6 +173,10 @@ def call(name: str, arguments: str) -> dict[str, Any]:
         (PublicCase("s", "n", {}, schema={"type": "null"}), message(content="1"), "broken"),
         (PublicCase("s", "n", {}, schema={"$ref": "#/nowhere"}), message(content="1"), "right"),
         (PublicCase("s", "n", {}, schema={}), message(content=None), "lost"),
+        (PublicCase("s", "n", {}, text="[f(a=1)]"), message(content="[f(a=1)]"), "right"),
+        (PublicCase("s", "n", {}, text="[f(a=1)]"), message(content="[f(a=2)]"), "changed"),
+        (PublicCase("s", "n", {}, text="[f(a=1)]"), call("f", '{"a": 1}'), "broken"),
+        (PublicCase("s", "n", {}, text="[f(a=1)]"), message(content=""), "lost"),
         (PublicCase("s", "n", {"tools": TOOLS}), call("f", '{"a": 1}'), "right"),
         (PublicCase("s", "n", {"tools": TOOLS}), call("f", '{"a": "x"}'), "broken"),
         (PublicCase("s", "n", {"tools": TOOLS}), message(content="no tool is needed"), "right"),
@@ -173,6 +185,35 @@ def call(name: str, arguments: str) -> dict[str, Any]:
 )
 def test_an_answer_is_right_changed_broken_or_lost(case: PublicCase, answer: dict[str, Any], verdict: str) -> None:
     assert judged(case, answer)[0] == verdict
+
+
+@pytest.mark.parametrize(
+    ("form", "text"),
+    [
+        ("python", "[f(a=1, b='Ø'), g()]"),
+        ("json", '[{"function": "f", "parameters": {"a": 1, "b": "Ø"}}, {"function": "g", "parameters": {}}]'),
+        (
+            "verbose xml",
+            '<functions><function name="f"><params><param name="a" value="1" type="int"/>'
+            '<param name="b" value="Ø" type="str"/></params></function>'
+            '<function name="g"><params></params></function></functions>',
+        ),
+        (
+            "concise xml",
+            '<functions><function name="f"><param name="a" type="int">1</param><param name="b" type="str">Ø</param>'
+            '</function><function name="g"></function></functions>',
+        ),
+    ],
+)
+def test_calls_are_written_as_text_in_four_forms(form: str, text: str) -> None:
+    assert FORMS[form]([("f", {"a": 1, "b": "Ø"}), ("g", {})]) == text
+
+
+def test_a_folder_that_holds_something_else_is_named(tmp_path: Path) -> None:
+    (tmp_path / "airline").mkdir()
+    (tmp_path / "airline" / "tasks.json").write_text("")
+    with pytest.raises(ConfigError, match=rf"{tmp_path} does not hold the suite tau2"):
+        chosen({"tau2": tmp_path}, ["tau2"], 1)
 
 
 def test_the_table_has_a_line_for_each_suite_and_arm() -> None:

@@ -5,6 +5,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from serve.admin.history import History, PoolName, PoolTick, Tick, quantile, speculated, tokens_a_step
+from serve.shadow.listing import listing
 
 _CELL = (
     "request_class", "speculative", "status", "held", "by", "why", "since_s", "answers", "clean_rate",
@@ -17,6 +18,11 @@ _MAX_FAILURES = 20
 _MAX_ERRORS = 20
 _MAX_CHANGES = 20
 _MAX_TENANTS = 20
+_MAX_CANDIDATES = 50
+_CANDIDATE = (
+    "model", "pool", "request_class", "verdict", "pairs", "candidate_bad", "served_bad", "both_bad", "difference",
+    "at_least", "at_most", "served_mean_s", "candidate_mean_s",
+)  # fmt: skip
 _MAX_WHY = 200
 
 
@@ -62,6 +68,7 @@ def board(
         "counts_usage": any(snapshot.get("counts_usage") for snapshot in snapshots.values()),
         "decisions": _decisions(lately),
         "tenants": _tenants(snapshots.values(), lately),
+        "candidates": _candidates(snapshots.values()),
         "changes": _changes(snapshots.values()),
         "reruns": _reruns(snapshots.values()),
         "rerun_content": any(snapshot["rerun_content"] for snapshot in snapshots.values()),
@@ -208,6 +215,16 @@ def _tenants(snapshots: Iterable[Mapping[str, Any]], tick: Tick) -> list[dict[st
         {"tenant": name, **tick.tenants.get(name, nothing), **rows.get(name, {}), "waiting": waiting[name]}
         for name in used[:_MAX_TENANTS]
     ]
+
+
+def _candidates(snapshots: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Returns the verdicts on candidate pools, each over all classes before its classes."""
+    rows = listing(row for snapshot in snapshots for row in snapshot.get("shadows", ()))
+    return [{name: _rough(row[name]) for name in _CANDIDATE} for row in rows[:_MAX_CANDIDATES]]
+
+
+def _rough(value: Any) -> Any:
+    return round(value, 4) if isinstance(value, float) else value
 
 
 def _changes(snapshots: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:

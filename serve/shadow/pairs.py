@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Literal, NamedTuple
 
 Finding = Literal["promote", "reject", "not yet"]
@@ -62,6 +63,7 @@ class PairVerdict(NamedTuple):
     at_most: float
 
 
+@lru_cache(maxsize=1024)  # the dashboard asks every second, and most pairs are old
 def judge(counts: PairCounts, alpha: float, tolerance: float) -> PairVerdict:
     """Returns the verdict on a candidate.
 

@@ -105,9 +105,19 @@ async def test_requests_for_a_model_that_is_not_there_show_with_the_name_and_can
 async def test_what_is_empty_is_folded_and_says_so() -> None:
     async with gateway() as (ports, _), tab(ports.admin_api) as opened:
         await opened.until(f"{POOL} !== null")
-        for place in ("errors", "quarantine", "reruns", "decisions", "audit"):
+        for place in ("errors", "quarantine", "candidates", "reruns", "decisions", "audit"):
             assert not await opened.page.evaluate(f"document.querySelector('#{place}').open"), place
         assert "none in half an hour" in await opened.text()
+
+
+async def test_a_candidate_has_its_verdict_with_the_pairs_and_bounds_that_it_rests_on() -> None:
+    async with gateway(candidate=True) as (ports, _), tab(ports.admin_api) as opened:
+        for _ in range(3):
+            await ask_with_tools(ports.data)
+        rows = "document.querySelector('#candidates')?.innerText"
+        await opened.until(f"/m . candidate\\s+all\\s+○ not yet\\s+3\\s.*%.*%.*%/.test({rows})")
+        assert "tools_forced" in await opened.page.inner_text("#candidates")
+        assert opened.problems == []
 
 
 async def test_a_door_that_no_gateway_answers_is_not_well() -> None:

@@ -95,11 +95,12 @@ async def tab(admin_api: str, size: dict[str, int] = WIDE, key: str = "", dark: 
 
 
 @asynccontextmanager
-async def gateway(content: bool = False, **how: Any) -> AsyncIterator[tuple[Ports, Listener]]:
+async def gateway(content: bool = False, candidate: bool = False, **how: Any) -> AsyncIterator[tuple[Ports, Listener]]:
     """A gateway with two pools, and the listener of the speculative one, which a test may stop.
 
     Args:
         content: Texts of reruns are kept.
+        candidate: Every request is copied to a third pool.
         how: As of `admin_before`.
     """
     fast = Listener("127.0.0.1")
@@ -109,7 +110,10 @@ async def gateway(content: bool = False, **how: Any) -> AsyncIterator[tuple[Port
             "speculative": {"kind": "remote", "url": fast.url, "facts": {"engine": "sim", "method": "sim"}},
             "standard": {"kind": "remote", "url": safe.url, "facts": {"engine": "sim", "method": "none"}},
         }
-        model = {"family": "sim", "grammar": "kimi_k2", "pools": pools}
+        model: dict[str, Any] = {"family": "sim", "grammar": "kimi_k2", "pools": pools}
+        if candidate:
+            pools["candidate"] = pools["standard"]
+            model["shadow"] = {"pool": "candidate", "share": 1.0}
         config = {
             "models": {"m": model},
             "rate_limits": {"enabled": True, "default": LIMITS},

@@ -23,18 +23,11 @@ const SAMPLES = {
 export function Playground({ models }) {
   const [api, setApi] = useState("chat");
   const [text, setText] = useState("");
-  const [told, setTold] = useState(null);
-  const [problem, setProblem] = useState("");
+  const { told, problem, look } = useTold();
   const sample = () => JSON.stringify(SAMPLES[api](models[0] ?? "MODEL"), null, 2);
-  const explain = async (event) => {
+  const explain = (event) => {
     event.preventDefault();
-    try {
-      setTold((await ask(`/v1/route/explain?api=${api}`, { text: text || sample() })).body);
-      setProblem("");
-    } catch (error) {
-      setTold(null);
-      setProblem(error.message);
-    }
+    look(`/v1/route/explain?api=${api}`, { text: text || sample() });
   };
   return html`<form onSubmit=${explain}>
       <div class="row">
@@ -58,6 +51,19 @@ function Decision({ told }) {
     html`<h3>What would change it</h3><${Rows} names=${["change", "then"]}
       rows=${told.would_change.map((each) => [each.change, `${each.pool ?? "refused"}, speculation ${each.speculative ? "on" : "off"}`])} />`}
     <details><summary>Show JSON</summary><pre class="wide">${JSON.stringify(told, null, 2)}</pre></details></div>`;
+}
+
+/** What was told when the admin API was looked at last, or the problem in its place. */
+export function useTold() {
+  const [{ told, problem }, set] = useState({ told: null, problem: "" });
+  const look = async (path, request) => {
+    try {
+      set({ told: (await ask(path, request)).body, problem: "" });
+    } catch (error) {
+      set({ told: null, problem: error.message });
+    }
+  };
+  return { told, problem, look, close: () => set({ told: null, problem: "" }) };
 }
 
 /** A table of texts. */

@@ -1,8 +1,7 @@
 // Requests that failed: by cause, the last ones, and one by its id. Never a word of their content.
 
 import { html, useState } from "./preact-htm.js";
-import { ask } from "./admin_api.js";
-import { Rows } from "./explain.js";
+import { Rows, useTold } from "./explain.js";
 import { clock, moment, seconds } from "./format.js";
 
 const FEW = 6;
@@ -24,24 +23,17 @@ export function Errors({ board }) {
 /** Looks one request up by its id. */
 export function LookUp() {
   const [id, setId] = useState("");
-  const [found, setFound] = useState(null);
-  const [problem, setProblem] = useState("");
-  const look = async (event) => {
+  const { told, problem, look } = useTold();
+  const submit = (event) => {
     event.preventDefault();
-    try {
-      setFound((await ask(`/admin/v1/request?request_id=${encodeURIComponent(id.trim())}`)).body);
-      setProblem("");
-    } catch (error) {
-      setFound(null);
-      setProblem(error.message);
-    }
+    look(`/admin/v1/request?request_id=${encodeURIComponent(id.trim())}`);
   };
-  return html`<form class="row" onSubmit=${look}>
+  return html`<form class="row" onSubmit=${submit}>
       <label class="long"><span>request id (<code>x-request-id</code> of the response)</span>
         <input name="request_id" required value=${id} onInput=${(event) => setId(event.target.value)} /></label>
       <button>Look up</button>
     </form>
-    <div aria-live="polite">${problem && html`<p class="bad">${problem}</p>`}${found && html`<${Found} each=${found} />`}</div>`;
+    <div aria-live="polite">${problem && html`<p class="bad">${problem}</p>`}${told && html`<${Found} each=${told} />`}</div>`;
 }
 
 /** Says in words where an answer ran again or went on: `standard; resumed=412; from=eagle3`. */

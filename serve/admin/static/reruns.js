@@ -1,7 +1,7 @@
 // The last reruns: their shape, and for keys with the scope `content` what was sent, one look at a time.
 
 import { html, useState } from "./preact-htm.js";
-import { ask } from "./admin_api.js";
+import { useTold } from "./explain.js";
 import { clock } from "./format.js";
 
 const FEW = 6;
@@ -25,22 +25,13 @@ function note(kept, reads) {
 }
 
 function Rerun({ rerun, reads }) {
-  const [told, setTold] = useState(null);
-  const [problem, setProblem] = useState("");
-  const look = async () => {
-    if (told) return setTold(null);
-    try {
-      setTold((await ask(`/admin/v1/rerun?request_id=${encodeURIComponent(rerun.request_id)}`)).body);
-      setProblem("");
-    } catch (error) {
-      setProblem(error.message);
-    }
-  };
+  const { told, problem, look, close } = useTold();
+  const turn = () => (told ? close() : look(`/admin/v1/rerun?request_id=${encodeURIComponent(rerun.request_id)}`));
   const cells = [clock(rerun.at_s), `${rerun.model} / ${rerun.pool}`, rerun.request_class, rerun.outcome, rerun.defects.join("; ")];
   return html`<tr>
       ${cells.map((cell, index) => html`<td key=${index} data-name=${NAMES[index]}>${cell}</td>`)}
       <td data-name="request"><div><code>${rerun.request_id}</code>
-        ${reads && html` <button type="button" data-read aria-expanded=${told !== null} onClick=${look}>${told ? "Close" : "Read"}</button>`}
+        ${reads && html` <button type="button" data-read aria-expanded=${told !== null} onClick=${turn}>${told ? "Close" : "Read"}</button>`}
         ${problem && html`<span class="bad" role="alert"> ${problem}</span>`}</div></td>
     </tr>
     ${told && html`<tr><td colspan=${NAMES.length}><${Content} told=${told} /></td></tr>`}`;

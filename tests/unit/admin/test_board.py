@@ -104,6 +104,19 @@ def test_the_timeline_of_quarantine_has_the_newest_changes_first_and_is_short() 
     assert "cell" not in reply[0]
 
 
+def test_pairs_of_all_replicas_make_one_verdict_on_a_candidate_with_its_bounds() -> None:
+    pairs = {"model": "m", "pool": "new", "request_class": "tools_auto", "alpha": 0.01, "tolerance": 0.01,
+             "none_bad": 30, "candidate_bad": 20, "served_bad": 0, "both_bad": 0, "outcomes": {"clean": 30},
+             "served_s": 50.0, "candidate_s": 25.0}  # fmt: skip
+    every, tools = board({"a": snapshot(shadows=[pairs]), "b": snapshot(shadows=[pairs])}, [], {}, History())[
+        "candidates"
+    ]
+    assert (every["request_class"], tools["request_class"]) == (None, "tools_auto")
+    assert (every["verdict"], every["pairs"], every["difference"]) == ("reject", 100, 0.4)
+    assert 0 < every["at_least"] < 0.4 < every["at_most"] < 1
+    assert (every["served_mean_s"], every["candidate_mean_s"]) == (1.0, 0.5)
+
+
 def test_no_key_of_an_engine_is_on_the_board() -> None:
     assert "a-secret" not in json.dumps(board({"a": snapshot(pool())}, [], {}, History()))
 

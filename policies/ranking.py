@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass
+from functools import lru_cache
 
 from policies.acceptance import Acceptance, AnswerLength
 from policies.load_model import PREFILL_TOKENS_PER_S, StepTimes
@@ -94,6 +95,7 @@ class PoolLoad:
         self.slowed = self.rate * (1.0 - step_s / self.next_step_s)
 
 
+@lru_cache(maxsize=256)  # asked for once a second by each pool
 def step_times(times: StepTimes, drafts: int, seats: int) -> tuple[float, ...]:
     """Returns the seconds of one step of one replica, by the number of sequences in the batch, from 0 to its seats.
 

@@ -1,7 +1,11 @@
 """Step times of a pool as observed, as a factor on a table by batch: bounded, decayed, and mergeable. Pure."""
 
 import math
+from collections import Counter
 from collections.abc import Sequence
+from functools import lru_cache
+from itertools import chain, repeat
+from operator import mul
 
 # A doubling of the batch is one cell: 1, 2-3, 4-7, ... and 512 or more.
 _CELLS = 10
@@ -68,14 +72,21 @@ class StepModel:
 
     def factor(self, batch: float) -> float:
         """Returns the factor on the table's step time at a batch."""
-        if not self._factors:
-            self._factors = [math.exp(self._fit(cell)) for cell in range(_CELLS)]
-        return self._factors[_cell(batch)]
+        return self._known()[_cell(batch)]
+
+    def scaled(self, table: Sequence[float]) -> tuple[float, ...]:
+        """Returns the step times of a table, which has one for each batch from 0 on, times their factors."""
+        return tuple(map(mul, table, chain.from_iterable(map(repeat, self._known(), _batches(len(table))))))
 
     @property
     def totals(self) -> StepTotals:
         """Returns what this replica has counted, for others."""
         return tuple((weight, total) for weight, total in self._own)
+
+    def _known(self) -> list[float]:
+        if not self._factors:
+            self._factors = [math.exp(self._fit(cell)) for cell in range(_CELLS)]
+        return self._factors
 
     def _fit(self, cell: int) -> float:
         """Returns the logarithm of a cell's factor."""
@@ -97,3 +108,10 @@ def merged(totals: Sequence[StepTotals]) -> StepTotals:
 
 def _cell(batch: float) -> int:
     return min(int(math.log2(max(batch, 1.0))), _CELLS - 1)
+
+
+@lru_cache(maxsize=64)
+def _batches(batches: int) -> tuple[int, ...]:
+    """Returns how many of the batches from 0 on each cell has."""
+    counts = Counter(map(_cell, range(batches)))
+    return tuple(counts[cell] for cell in range(_CELLS))

@@ -218,7 +218,7 @@ class LiveLoad:
         drafts, model = self._learned.drafts[key], self._learned.steps[key]
         table = step_times(PUBLISHED, drafts, self._seats[key])
         self._tables[key] = Table(table, drafts)
-        times = tuple(step_s * model.factor(batch) for batch, step_s in enumerate(table))
+        times = model.scaled(table)
         load = self.loads.setdefault(key, PoolLoad(times))
         load.change(times, self._engines[key] * (self._share if self._alone else 1.0))
 

@@ -20,6 +20,12 @@ def test_nothing_learned_is_the_table() -> None:
     assert all(StepModel().factor(batch) == 1.0 for batch in (0, 1, 100, 10_000))
 
 
+@pytest.mark.parametrize("batches", [0, 1, 2, 9, 257, 2000])
+def test_a_table_is_scaled_by_the_factor_of_each_batch(batches: int) -> None:
+    model, table = taught(32, 3.0), [0.01 + batch / 1000 for batch in range(batches)]
+    assert model.scaled(table) == tuple(step_s * model.factor(batch) for batch, step_s in enumerate(table))
+
+
 @pytest.mark.parametrize("ratio", [0.3, 1.0, 2.0, 5.0])
 def test_an_engine_is_as_slow_as_its_answers_were(ratio: float) -> None:
     assert taught(32, ratio, 500).factor(40) == pytest.approx(ratio, rel=0.15)

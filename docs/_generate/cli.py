@@ -2,7 +2,8 @@
 
 import inspect
 import typing
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Container, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,11 @@ import serve
 from docs._generate.markdown import code, table
 from serve.cli import app
 
+Row = tuple[str, str, str, str]
+
 _ROOT = Path(serve.__file__).parents[1]
+_COLUMNS = ("option", "type", "default", "meaning")
+_COMMON = 3  # an option that so many commands share stands in the table above all of them
 
 
 def commands() -> Iterator[tuple[str, Any]]:
@@ -20,14 +25,20 @@ def commands() -> Iterator[tuple[str, Any]]:
     yield from _leaves("specgate", typer.main.get_command(app))
 
 
+def common_options() -> str:
+    """Returns the table of the options that several commands have in common."""
+    return table(_COLUMNS, _common())
+
+
 def sections() -> str:
     """Returns one section for each command."""
-    return "\n\n".join(_section(name, command) for name, command in commands())
+    common = _common()
+    return "\n\n".join(_section(name, command, common) for name, command in commands())
 
 
 def names(parameter: Any) -> list[str]:
     """Returns the spellings of an option, or the placeholder of an argument."""
-    if parameter.opts[0].startswith("-"):
+    if _is_option(parameter):
         return [*parameter.opts, *parameter.secondary_opts]
     return [_placeholder(parameter)]
 
@@ -41,17 +52,40 @@ def _leaves(name: str, command: Any) -> Iterator[tuple[str, Any]]:
         yield from _leaves(f"{name} {child_name}", child)
 
 
-def _section(name: str, command: Any) -> str:
-    arguments = [parameter for parameter in command.params if not parameter.opts[0].startswith("-")]
-    usage = " ".join((name, *map(_placeholder, arguments), "[OPTIONS]"))
-    parts = [f"## {name}", f"```text\n{usage}\n```", inspect.cleandoc(command.help or "")]
-    rows = [_row(parameter) for parameter in command.params if not getattr(parameter, "hidden", False)]
-    if rows:
-        parts.append(table(("option", "type", "default", "meaning"), rows))
+def _section(name: str, command: Any, common: Container[Row]) -> str:
+    arguments = [parameter for parameter in command.params if not _is_option(parameter)]
+    parts = [f"## {name}"]
+    if arguments:
+        parts.append(f"```text\n{' '.join((name, *map(_placeholder, arguments), '[OPTIONS]'))}\n```")
+    parts.append(inspect.cleandoc(command.help or ""))
+    rows = _rows(command)
+    if own := [row for row in rows if row not in common]:
+        parts.append(table(_COLUMNS, own))
+    if shared := [row[0] for row in rows if row in common]:
+        parts.append(f"[Common options](#common-options): {', '.join(shared)}.")
     return "\n\n".join(part for part in parts if part)
 
 
-def _row(parameter: Any) -> tuple[str, str, str, str]:
+def _common() -> list[Row]:
+    """Returns the rows that several commands share, in the order in which they first occur."""
+    uses = Counter(
+        _row(parameter)
+        for _, command in commands()
+        for parameter in command.params
+        if _is_option(parameter) and not parameter.required
+    )
+    return [row for row, count in uses.items() if count >= _COMMON]
+
+
+def _rows(command: Any) -> list[Row]:
+    return [_row(parameter) for parameter in command.params if not getattr(parameter, "hidden", False)]
+
+
+def _is_option(parameter: Any) -> bool:
+    return bool(parameter.opts[0].startswith("-"))
+
+
+def _row(parameter: Any) -> Row:
     text = (parameter.help or "").strip()
     if parameter.envvar:
         text = f"{text} Environment variable: `{parameter.envvar}`."
@@ -66,12 +100,13 @@ def _type_of(parameter: Any) -> str:
     if getattr(parameter, "is_flag", False):
         return "flag"
     annotation = parameter.type_descriptor.annotation
-    if parameter.multiple:  # list[str]
+    many = typing.get_origin(annotation) is list
+    if many:
         annotation = typing.get_args(annotation)[0]
     if typing.get_origin(annotation) is typing.Literal:
         return ", ".join(code(str(value)) for value in typing.get_args(annotation))
     kind = {str: "text", int: "integer", float: "number", Path: "path"}.get(annotation, str(annotation))
-    if parameter.multiple:
+    if many:
         kind += ", repeatable"
     bounds = [f"≥ {parameter.min:g}"] if parameter.min is not None else []
     bounds += [f"≤ {parameter.max:g}"] if parameter.max is not None else []

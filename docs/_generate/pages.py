@@ -26,6 +26,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "configuration": configuration.sections,
     "facts": configuration.facts,
     "simulator": configuration.simulator,
+    "common-options": cli.common_options,
     "cli": cli.sections,
     "metrics": metrics.metrics_table,
     "errors": http_api.errors_table,

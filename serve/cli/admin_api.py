@@ -16,7 +16,7 @@ Url = Annotated[
     str,
     typer.Option(
         "--url", "-u", envvar="SPECGATE_ADMIN_URL",
-        help="Base URL of the admin API. If it asks for a key, set SPECGATE_KEY.",
+        help="Base URL of the admin API; its key is read from SPECGATE_KEY.",
     ),
 ]  # fmt: skip
 

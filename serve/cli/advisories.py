@@ -27,7 +27,7 @@ Folder = Annotated[Path, typer.Option("--folder", help="Read advisories from thi
 
 Engine = Annotated[
     str | None,
-    typer.Option("--engine", help="The version in use, such as vllm==0.33.0; the installed vLLM if not given."),
+    typer.Option("--engine", help="The version in use, such as vllm==0.33.0; by default the installed vLLM."),
 ]
 
 
@@ -37,7 +37,7 @@ def list_all(
     as_json: Json = False,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print docs/reference/advisories.md.")] = False,
     stale_only: Annotated[
-        bool, typer.Option("--stale", help="Only those that somebody should check again; exit code 1 if there are any.")
+        bool, typer.Option("--stale", help="Only those that need a new check; exit code 1 if there are any.")
     ] = False,
     engine: Engine = None,
     max_age_days: Annotated[int, typer.Option(help="Days after which a check no longer counts.")] = MAX_AGE_DAYS,

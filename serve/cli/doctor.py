@@ -26,7 +26,7 @@ _OURS = ("model", "pool", "kind", "settings", "opt_out", "proven", "canary_share
 def doctor(
     config: Annotated[Path | None, typer.Option("--config", "-c", help="The gateway's configuration file.")] = None,
     fact: Annotated[
-        list[str] | None, typer.Option("--fact", help="NAME=VALUE: a fact that the command line does not tell.")
+        list[str] | None, typer.Option("--fact", help="NAME=VALUE: a fact that the command line does not show.")
     ] = None,
     command: Annotated[
         list[str] | None,

@@ -36,23 +36,23 @@ From = Annotated[
     list[str] | None,
     typer.Option(
         "--from",
-        help="What starts these engines, or is in front of them now: `vllm serve ...`, a script, a Compose file, "
+        help="What starts these engines, or fronts them now: `vllm serve ...`, a script, a Compose file, "
         "Kubernetes manifests, LiteLLM's config.yaml, vLLM's router.",
     ),
 ]
 Config = Annotated[
-    Path | None, typer.Option("--config", "-c", help="A configuration, whose remote pools are asked and completed.")
+    Path | None, typer.Option("--config", "-c", help="A configuration whose remote pools are completed.")
 ]
 Fact = Annotated[
-    list[str] | None, typer.Option(help="A fact that can't be asked: POOL.FACT=VALUE, as speculative.method=eagle3.")
+    list[str] | None, typer.Option(help="A fact that can't be detected: POOL.FACT=VALUE, as speculative.method=eagle3.")
 ]
 KeyEnv = Annotated[
     list[str] | None,
     typer.Option("--api-key-env", help="Environment variable with the engines' key: NAME, or URL=NAME for one engine."),
 ]
-Write = Annotated[Path | None, typer.Option(help="Write the configuration to this file, for `specgate serve`.")]
-Check = Annotated[bool, typer.Option("--check", help="Ask and report only; exit code 1 if something is not known.")]
-Passive = Annotated[bool, typer.Option("--passive", help="Ask nothing that makes an engine generate tokens.")]
+Write = Annotated[Path | None, typer.Option(help="Write the configuration here, for `specgate serve`.")]
+Check = Annotated[bool, typer.Option("--check", help="Only report; exit code 1 if something is unknown.")]
+Passive = Annotated[bool, typer.Option("--passive", help="Do not make engines generate tokens.")]
 
 
 @with_serving
@@ -68,7 +68,7 @@ def front(
     passive: Passive = False,
     json_: Json = False,
 ) -> None:
-    """Ask running engines what they are, and serve in front of them; nothing of them is changed."""
+    """Detect what running engines are, and serve in front of them without changing them."""
     if config is not None and urls:
         raise ConfigError("the engines of --config stand in it; add those URLs to its pools, or leave --config out")
     if not (urls or from_ or config):

@@ -19,9 +19,7 @@ from serve.errors import ConfigError
 
 StateDir = Annotated[
     Path | None,
-    typer.Option(
-        "--state-dir", help="Use the store in this folder, `access.state_dir`, instead of the admin API of a gateway."
-    ),
+    typer.Option("--state-dir", help="Use the store in this `access.state_dir` instead of the admin API."),
 ]
 Object = dict[str, Any]
 

@@ -31,15 +31,13 @@ class Serving:
     admin_port: AdminPort = None
     access: Annotated[
         AccessMode | None,
-        typer.Option(help="Whether clients need a key, in place of the configuration's `access.mode`."),
+        typer.Option(help="Overrides `access.mode`: whether clients need a key."),
     ] = None
     state_dir: Annotated[
         Path | None, typer.Option("--state-dir", help="Folder of the keys. [default: ~/.local/state/specgate]")
     ] = None
     verbose: Verbose = False
-    stop_with_parent: Annotated[bool, typer.Option(help="Stop also when the process that started this one dies.")] = (
-        False
-    )
+    stop_with_parent: Annotated[bool, typer.Option(help="Also stop when the parent process dies.")] = False
 
 
 def with_serving(command: Callable[..., None]) -> Callable[..., None]:

@@ -21,7 +21,7 @@ By = Annotated[
 Since = Annotated[str, typer.Option("--since", help="The first hour, such as 2026-11-01 or 2026-11-01T08:00; UTC.")]
 Until = Annotated[str, typer.Option("--until", help="The first hour that no longer counts.")]
 StateDir = Annotated[
-    str | None, typer.Option("--state-dir", help="Read the files in the gateway's `access.state_dir` instead.")
+    str | None, typer.Option("--state-dir", help="Read this `access.state_dir` instead of asking the gateway.")
 ]
 
 

@@ -18,18 +18,18 @@ class PoolFacts:
         family: Model family in the words of the advisories: `kimi-k2`, `qwen3.6`, ...
         quantization: Variant of the weights, such as `nvfp4` or `fp8`.
         drafter: Name or path of the draft model; `none` for methods without one.
-        method: vLLM's name for the speculative method; None, or `none`, on a pool that does not speculate. A
-            remote pool that does not say counts as `unknown`, which meets every advisory on methods.
+        method: vLLM's name for the speculative method; `none` without speculation. On a remote pool the default is
+            `unknown`, which matches every advisory on methods.
         engine: `vllm`, `sglang`, `sim`, ...
         runner: Generation of vLLM's model runner, `v1` or `v2`.
-        tool_parser: vLLM's name for it; `none` where the engine parses no tools.
+        tool_parser: vLLM's name for it; `none` if the engine parses no tools.
         hybrid: The model has layers with a recurrent state (GDN, Mamba) besides attention.
         settings: Further settings by vLLM's names with underscores.
         opt_out: Speculation can be switched off for one request inside the engine.
         proven: Request classes that the operator has proven right on this pool.
         canary_share: Share of the conversations that this pool serves first; for the rest it comes last. None is no
             canary.
-        qualification: What was found when this very engine was qualified; None if it was not.
+        qualification: The verdicts on this engine, if it was qualified.
     """
 
     model: str

@@ -111,8 +111,8 @@ def _children(path: str, value: Schema, definitions: Mapping[str, Schema]) -> It
 
 
 def _type_of(value: Schema) -> str:
-    if "anyOf" in value:
-        return ", or ".join(_type_of(choice) for choice in value["anyOf"])
+    if "anyOf" in value:  # the default `none` says that a key may be null
+        return ", or ".join(_type_of(choice) for choice in value["anyOf"] if choice.get("type") != "null")
     if "enum" in value:
         return ", ".join(code(str(choice)) for choice in value["enum"])
     if "$ref" in value:

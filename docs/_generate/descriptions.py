@@ -10,9 +10,7 @@ DESCRIPTIONS: dict[str, str] = {
         "How the model's responses are checked and repaired; see [the guard](../explanation/guard.md)."
     ),
     "models.MODEL.pools.POOL.": "Replicas of one model with the same configuration.",
-    "models.MODEL.pools.POOL.autoscaling.": (
-        "Replicas follow the number of running and waiting requests. Leave it out for a fixed number of `replicas`."
-    ),
+    "models.MODEL.pools.POOL.autoscaling.": "Replicas follow the number of running and waiting requests.",
     "limits.": "What one request may take.",
     "policy.": "How decisions are made; see [the policy](../explanation/policy.md).",
     "policy.overrides[].": (
@@ -31,26 +29,22 @@ DESCRIPTIONS: dict[str, str] = {
     "access": "Who may use the gateway.",
     "quarantine": "When a pool is taken out of service for a class of requests.",
     "rate_limits": "What tenants, keys and models of a tenant may use, and how usage is counted.",
-    "ray_actor_options": "Resources of a gateway replica, in Ray's words; `num_cpus` is 0.5 if it is not given.",
+    "ray_actor_options": "Resources of a gateway replica, in Ray's words; by default `num_cpus: 0.5`.",
     "models.MODEL.quantization": (
-        "Variant of the weights, such as `fp8` or `nvfp4`, where the model's name does not tell."
+        "Variant of the weights, such as `fp8` or `nvfp4`, if the model's name does not show it."
     ),
-    "models.MODEL.hybrid": (
-        "The model has layers with a recurrent state beside attention; several advisories depend on it."
-    ),
+    "models.MODEL.hybrid": "The model has layers with a recurrent state beside attention.",
     "models.MODEL.pools": "The model's pools by name, in order of preference.",
     "models.MODEL.pools.POOL.replicas": "Number of replicas; ignored where `autoscaling` is set.",
     "models.MODEL.pools.POOL.autoscaling": "Let the number of replicas follow the load.",
-    "models.MODEL.pools.POOL.graceful_shutdown_timeout_s": (
-        "Longest time a replica that is replaced may take to finish its streams."
-    ),
+    "models.MODEL.pools.POOL.graceful_shutdown_timeout_s": "Time for a replaced replica to finish its streams.",
     "models.MODEL.pools.POOL.health_check_period_s": "Seconds between Ray Serve's health checks of a replica.",
     "models.MODEL.pools.POOL.health_check_timeout_s": "A health check that takes longer counts as failed.",
     "models.MODEL.pools.POOL.ray_actor_options": (
-        "What one replica asks of its node, in Ray's words: `num_gpus`, `num_cpus` (1 if it is not given), `resources`."
+        "Resources of one replica, in Ray's words: `num_gpus`, `num_cpus` (default 1), `resources`."
     ),
     "models.MODEL.pools.POOL.placement_group_bundles": (
-        "Resources of each process of a replica that spans processes or nodes, in Ray's words."
+        "Resources of each process of a replica that spans several, in Ray's words."
     ),
     "models.MODEL.pools.POOL.placement_group_strategy": "Where Ray places those bundles.",
     "models.MODEL.pools.POOL.autoscaling.min_replicas": "Fewest replicas; 0 lets the pool scale to nothing.",
@@ -68,15 +62,15 @@ DESCRIPTIONS: dict[str, str] = {
     "models.MODEL.pools.POOL.autoscaling.look_back_period_s": "Time over which the load is averaged.",
     "models.MODEL.pools.POOL.autoscaling.metrics_interval_s": "How often replicas report their load.",
     "limits.max_body_bytes": "Largest request body; a larger one gets 413.",
-    "limits.request_timeout_s": "Time for a whole response that is not streamed, reruns included; then 504.",
-    "limits.stream_idle_timeout_s": "Longest silence of an engine, before its first byte and between two.",
-    "limits.queue_timeout_s": "Longest wait for a replica; another allowed pool is asked much sooner.",
+    "limits.request_timeout_s": "Time for a whole response that is not streamed, including reruns; then 504.",
+    "limits.stream_idle_timeout_s": "Longest silence of an engine, before its first byte or between two.",
+    "limits.queue_timeout_s": "Longest wait for a replica if no other pool is allowed.",
     "limits.connect_timeout_s": "Longest time to open a connection to an engine.",
-    "limits.max_attempts": "Most engines that one request is sent to until one begins to respond.",
+    "limits.max_attempts": "Engines tried until one begins to respond.",
     "limits.retry_after_s": "The `Retry-After` of 429 and 503.",
     "policy.overrides": "Orders of the operator.",
-    "policy.overrides[].model": "The model it is about; every model if it is not given.",
-    "policy.overrides[].pool": "The pool it is about. `forbid` without a pool forbids speculation on every pool.",
+    "policy.overrides[].model": "By default every model.",
+    "policy.overrides[].pool": "`forbid` without a pool forbids speculation on every pool.",
     "policy.overrides[].advisory": "The advisory to waive.",
     "policy.overrides[].classes": "Request classes it is about; every class if it is empty.",
     # Facts of PoolFacts that have no text there.
@@ -89,67 +83,55 @@ DESCRIPTIONS: dict[str, str] = {
 }
 
 ERRORS: dict[str, str] = {
-    "invalid_request": (
-        "The request contradicts itself or has a field of the wrong type; `param` names it. Correct the request."
-    ),
+    "invalid_request": "The request contradicts itself or has a field of the wrong type; `param` names it.",
     "invalid_json": "The body is not JSON.",
     "field_not_allowed": (
-        "The field would steer the engine, or is unknown and `requests.mode` is `strict`; `param` names it. Leave it "
-        "out, or have an operator add it to `requests.pass_fields`."
+        "The field, named by `param`, would steer the engine, or is unknown and `requests.mode` is `strict`. An "
+        "operator can allow it in `requests.pass_fields`."
     ),
     "media_not_allowed": "A URL of media is neither `data:` nor on a host of `requests.media_hosts`.",
     "over_limit": (
-        "A field is over its limit, which the message names, or the body has more messages, parts, calls and tools, or "
-        "more fields, than any conversation."
+        "A field exceeds the limit that the message names, or the body has implausibly many messages, parts, "
+        "calls, tools or fields."
     ),
     "missing_field": "A required field is missing; `param` names it.",
     "cross_site": (
-        "A web page of another site asked for an operator's route, or a request asked for the admin API by a name that "
-        "`admin.names` does not list."
+        "A web page of another site called an operator's route, or a request named a host that is not in `admin.names`."
     ),
-    "model_not_found": "No model that the key may use has that name; the message lists those that it may use.",
+    "model_not_found": "The key may use no model of that name; the message lists those that it may use.",
     "invalid_api_key": (
-        "No key, or one that is mistyped, revoked or expired. Send one as `Authorization: Bearer KEY` or as "
-        "`x-api-key: KEY`."
+        "No key, or one that is mistyped, revoked or expired. Send `Authorization: Bearer KEY` or `x-api-key: KEY`."
     ),
-    "insufficient_scope": "The key is valid, but does not have the scope that the message names.",
-    "rate_limit_exceeded": "A limit of the key, its tenant or the model is reached. Retry after `Retry-After`.",
-    "insufficient_quota": "The month's tokens of the key or its tenant are used up; `Retry-After` is the next month.",
+    "insufficient_scope": "The key lacks the scope that the message names.",
+    "rate_limit_exceeded": "A limit of the key, its tenant or the model is reached. Wait `Retry-After`.",
+    "insufficient_quota": "The month's tokens of the key or tenant are used up; `Retry-After` leads to the next month.",
     "not_found": "No such route.",
-    "method_not_allowed": "The route has other methods; the header `Allow` names them.",
+    "method_not_allowed": "`Allow` names the route's methods.",
     "body_too_large": "The body exceeds `limits.max_body_bytes`.",
-    "unsupported_media_type": (
-        "A body without `Content-Type: application/json`, or with a `Content-Encoding`. Add the header, or send the "
-        "body uncompressed."
-    ),
+    "unsupported_media_type": "The body is not `Content-Type: application/json`, or has a `Content-Encoding`.",
     "policy_conflict": (
-        "The policy forbids every pool for this request; the message lists the reasons. `POST /v1/route/explain` tells "
-        "what would change it."
+        "The policy forbids every pool; the message lists the reasons. `POST /v1/route/explain` says what would "
+        "change that."
     ),
     "overloaded": (
-        "`max_queued_requests` of every allowed pool, or the gateway's `max_ongoing_requests`, is reached. Retry after "
-        "`Retry-After`."
+        "Every allowed pool has `max_queued_requests`, or the gateway has `max_ongoing_requests`. Wait `Retry-After`."
     ),
-    "request_timeout": "The head took longer than 30 s, or the body came too slowly. Send it faster.",
-    "too_many_connections": "The replica has `limits.max_connections` open. Reuse connections; try again.",
-    "shutting_down": "The gateway ends what is under way and then itself. Send the request again, here or elsewhere.",
+    "request_timeout": "The head took longer than 30 s, or the body came too slowly.",
+    "too_many_connections": "The replica has `limits.max_connections` open. Reuse connections.",
+    "shutting_down": "The gateway is stopping. Send the request again.",
     "head_too_large": "The request line and headers exceed 64 KiB.",
-    "internal_error": "A bug in the gateway. The log has the traceback under the request id.",
-    "engine_error": "The engine failed, or its connection broke before the response was complete. Retry.",
-    "out_of_memory": "The gateway has no memory left for this request. Wait `Retry-After` seconds.",
+    "internal_error": "A bug in the gateway; the log has the traceback under the request id.",
+    "engine_error": "The engine failed, or its connection broke. Retry.",
+    "out_of_memory": "No memory for this request. Wait `Retry-After`.",
     "engine_stalled": "The engine sent nothing for `limits.stream_idle_timeout_s`. Retry.",
-    "integrity_violation": "Every attempt produced a broken tool call or document. None of it was sent. Retry.",
-    "pool_unavailable": "No replica of an allowed pool is up. Retry after `Retry-After`; see `serve status`.",
-    "shared_state_lost": (
-        "The actor that keeps the quarantine state could not take an operator's order. Retry after `Retry-After`."
-    ),
+    "integrity_violation": "Every attempt gave a broken tool call or document, none of which was sent. Retry.",
+    "pool_unavailable": "No replica of an allowed pool is up. Wait `Retry-After`; see `serve status`.",
+    "shared_state_lost": "The quarantine's actor could not take an operator's order. Wait `Retry-After`.",
     "storage_failed": (
-        "A change could not be written to the audit log, or to the store of keys, so nothing was changed. Make room on "
-        "the disk that the message names, or mend it, and ask again."
+        "A change could not be written to the disk that the message names, so nothing was changed. Free or repair "
+        "the disk."
     ),
-    "deadline_exceeded": (
-        "A whole response took longer than `limits.request_timeout_s`, or the engine did not begin in time."
-    ),
+    "deadline_exceeded": "A whole response exceeded `limits.request_timeout_s`, or the engine did not begin in time.",
 }
 
 ROUTES: dict[tuple[str, str], str] = {
@@ -158,93 +140,73 @@ ROUTES: dict[tuple[str, str], str] = {
         "/v1/chat/completions",
     ): "OpenAI's chat completions, whole or streamed. Tools and JSON go through the guard.",
     ("POST", "/v1/completions"): "OpenAI's text completions, whole or streamed. Not guarded.",
-    (
-        "POST",
-        "/v1/messages",
-    ): "Anthropic's Messages, whole or streamed, served as the chat request that it stands for.",
+    ("POST", "/v1/messages"): "Anthropic's Messages, whole or streamed, served as a chat request.",
     ("POST", "/v1/messages/count_tokens"): (
-        "Tokens of a Messages request: exact where an engine has `/tokenize`, else four bytes a token and the header "
+        "Tokens of a Messages request; without an engine that can count, four bytes a token and "
         "`x-specgate-estimate: true`."
     ),
     ("GET", "/v1/models"): (
-        "The configured models, in OpenAI's form, or in that of the Messages API for clients that send "
-        "`anthropic-version`; `max_model_len` is the longest request that every pool takes, where it is known."
+        "The configured models, in OpenAI's form, or with `anthropic-version` in that of the Messages API; "
+        "`max_model_len` is the longest request that every pool takes."
     ),
-    (
-        "POST",
-        "/v1/responses",
-    ): "OpenAI's Responses, whole or streamed, stateless, served as the chat request that it stands for.",
+    ("POST", "/v1/responses"): "OpenAI's Responses, whole or streamed, stateless, served as a chat request.",
     ("GET", "/v1/models/*"): "One model, by its name or an alias.",
     ("POST", "/v1/route/explain"): (
-        "The decision for the body of a normal request: pool, reasons, and what would change it; `rerun_only` says "
-        "why a broken answer to it could not be resumed. No engine is involved. `?api=messages` and `?api=responses` "
-        "for a body of those APIs."
+        "The decision for a request's body, without an engine: pool, reasons, what would change it, and in "
+        "`rerun_only` why it could not be resumed. `?api=messages` or `responses` for those APIs."
     ),
-    (
-        "GET",
-        "/admin/v1/policy",
-    ): "The active policy: its digest, what each pool may do, and why a newer one was refused.",
+    ("GET", "/admin/v1/policy"): (
+        "The active policy: its digest, what each pool may do, and why a newer one was refused."
+    ),
     ("GET", "/admin/v1/quarantine"): "Every counted pool and request class, with clean rate, bounds and status.",
-    (
-        "POST",
-        "/admin/v1/quarantine",
-    ): "Quarantines, lifts or pins one pool for one request class; returns the new list. The audit log gets a line.",
-    ("GET", "/health"): "200 as long as the process that answers runs.",
+    ("POST", "/admin/v1/quarantine"): (
+        "Quarantines, lifts or pins one pool for one request class; returns the new list. Audited."
+    ),
+    ("GET", "/health"): "200 while the process runs.",
     ("GET", "/ready"): (
-        "200 if every pool has a running replica, or may scale to zero; else 503. A full pool is up. The body lists "
-        "the pools for callers with the scope `observe`."
+        "200 if every pool has a running replica or may scale to zero, even if it is full; else 503. With the "
+        "scope `observe`, the body lists the pools."
     ),
     ("GET", "/metrics"): (
-        "Metrics of all gateway replicas, with a label `replica`, and of all engines of this cluster, with `model` and "
-        "`pool` too, in Prometheus' text format."
+        "Metrics of all gateway replicas (label `replica`) and engines (`model`, `pool`), in Prometheus' text format."
     ),
-    ("GET", "/"): (
-        "On the data port what this is and which routes there are, a page for browsers and JSON for others; on the "
-        "admin API the dashboard."
-    ),
-    ("GET", "/page/*"): "The page's files.",
+    ("GET", "/"): "The routes, as a page for browsers and JSON for others; on the admin API the dashboard.",
+    ("GET", "/page/*"): "The dashboard's files.",
     ("GET", "/admin/v1/usage"): "Sums of usage: `?by=tenant,model&since=2026-11-01&until=2026-12-01`.",
-    (
-        "GET",
-        "/admin/v1/keys",
-    ): "The store's keys that the caller may manage, without secrets: `?tenant=T`.",
+    ("GET", "/admin/v1/keys"): "The store's keys that the caller may manage, without secrets: `?tenant=T`.",
     ("POST", "/admin/v1/keys"): (
         "Makes a key: `tenant`, and optionally `name`, `scopes`, `models`, `limits`, `priority_default`, "
-        "`priority_ceiling`, `expires`. The response has the token, which is never shown again."
+        "`priority_ceiling`, `expires`. Its token is never shown again."
     ),
     ("POST", "/admin/v1/keys/*"): (
-        "`/admin/v1/keys/ID/rotate` gives a key another secret; the old one stays valid for `grace_s` seconds (a day)."
+        "`/admin/v1/keys/ID/rotate` gives a key a new secret; the old one stays valid for `grace_s` (a day)."
     ),
-    ("DELETE", "/admin/v1/keys/*"): "Ends the key with that id for ever; within two seconds no replica takes it.",
-    ("GET", "/admin/v1/tenants"): "The tenants that have terms of their own in the store.",
+    ("DELETE", "/admin/v1/keys/*"): "Revokes the key with that id on all replicas within two seconds.",
+    ("GET", "/admin/v1/tenants"): "The tenants with terms of their own in the store.",
     ("PUT", "/admin/v1/tenants/*"): (
-        "Gives a tenant terms, in place of all that it had: `weight`, `limits`, `model_limits`, `priority_ceiling`."
+        "Replaces a tenant's terms: `weight`, `limits`, `model_limits`, `priority_ceiling`."
     ),
-    ("DELETE", "/admin/v1/tenants/*"): "Takes a tenant's terms away; it must have no key.",
+    ("DELETE", "/admin/v1/tenants/*"): "Removes a tenant's terms; it must have no key.",
     ("GET", "/admin/v1/me"): "The caller's key, tenant and scopes.",
-    (
-        "GET",
-        "/admin/v1/board",
-    ): "What the page shows, as JSON, with an `ETag`; `x-specgate-audit` is the hash of the newest audit line.",
+    ("GET", "/admin/v1/board"): (
+        "The dashboard's content as JSON, with an `ETag`; `x-specgate-audit` is the hash of the newest audit line."
+    ),
     ("GET", "/admin/v1/drafts"): (
-        "What is known of each pool's drafts by request class: tokens per step, the answers that told, draft length, "
-        "requests per engine, and how fast its steps are. `specgate plan --live` reads it; needs `policy.load`."
+        "What is known of each pool's drafts by request class: tokens per step, answers counted, draft length, "
+        "requests per engine, step times. Needs `policy.load`."
     ),
     ("GET", "/admin/v1/shadow"): (
-        "The verdict on every candidate pool, over all request classes and for each: `promote`, `reject` or `not yet`, "
-        "the numbers of pairs by which answer was bad, the difference with bounds, outcomes and mean times."
+        "The verdict on every candidate pool, for all request classes and each: `promote`, `reject` or `not yet`, "
+        "with counts, bounds, outcomes and mean times."
     ),
     ("GET", "/admin/v1/request"): (
-        "What became of one of the last requests: `?request_id=ID`, the `x-request-id` of its response. Class, pool, "
-        "attempts, outcome and timings; no content. Each gateway replica keeps its last 2,000."
+        "What became of a recent request (`?request_id=ID`): class, pool, attempts, outcome, timings; no content. "
+        "Each gateway replica keeps its last 2,000."
     ),
     ("GET", "/admin/v1/rerun"): (
-        "What engines sent for a request that was rerun, what was wrong, and what left the guard: `?request_id=ID`. "
-        "Only with `admin.rerun_content`. The audit log gets a line before the answer."
+        "The content of a request that was rerun (`?request_id=ID`): what engines sent, what was wrong, what the "
+        "client got. Only with `admin.rerun_content`. Audited."
     ),
-    ("GET", "/admin/v1/history"): "The last half hour of one pool (`?model=M&pool=P`), or of all together.",
-    (
-        "GET",
-        "/admin/v1/audit",
-    ): "The newest lines of the audit log that this admin API has written, newest first: `?limit=100`.",
+    ("GET", "/admin/v1/history"): "The last half hour of one pool (`?model=M&pool=P`), or of all.",
+    ("GET", "/admin/v1/audit"): "The newest lines of this admin API's audit log: `?limit=100`.",
 }

@@ -33,7 +33,9 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "engine-fields": http_api.engine_fields_table,
     "engine-headers": http_api.engine_headers,
     "routes": partial(http_api.routes_table, DATA_PORT),
-    "admin": partial(http_api.routes_table, ADMIN_PORT),
+    "admin": partial(
+        http_api.routes_table, {path: rules for path, rules in ADMIN_PORT.items() if path not in DATA_PORT}
+    ),
     "decisions": partial(decisions.table, DOCS / "adr"),
 }
 _RUNBOOKS = DOCS.parent / "serve" / "admin" / "static" / "runbooks.md"  # the dashboard links to them

@@ -19,13 +19,12 @@ class Economics:
     """The costs of one engine.
 
     Attributes:
-        step_times: The time of a step by sequences in the batch and draft length. In a configuration: `drafts` and
-            `batches`, both ascending, and `step_ms`, a row for each draft length.
-        prefill_tokens_per_s: Tokens of prompts that it computes in a second, all other sequences standing still.
-        kv_tokens: Tokens that its KV memory holds, of running sequences and of cached prefixes. By default about what
-            an 8B model has on an 80 GB GPU.
-        overcommit: How many times that much is promised to sequences, whose answers take it only as they grow; those
-            that then find no room are preempted. At 1 nobody ever is. Only engines that serve HTTP know it.
+        step_times: Time of a step by batch size and draft length: `drafts` and `batches`, both ascending, and
+            `step_ms`, a row for each draft length.
+        prefill_tokens_per_s: Prompt tokens computed in a second, while other sequences wait.
+        kv_tokens: Tokens that its KV memory holds. By default about what an 8B model has on an 80 GB GPU.
+        overcommit: How many times the KV memory is promised to sequences; those that find no room are preempted. Only
+            for engines that serve HTTP.
     """
 
     step_times: StepTimes = PUBLISHED

@@ -30,17 +30,16 @@ class SimSettings:
         model: Name of the model.
         grammar: Tool-call format of the model's text.
         thinking: Default for requests that do not switch thinking on or off.
-        parser: How the model's text becomes OpenAI objects. `passing`: like vLLM's parsers, which pass on broken names
-            and arguments unchanged. `specgate`: our own. `leaking`: none, so that all text is content, even markers.
+        parser: Turns the model's text into OpenAI objects. `passing`: like vLLM's, passing on broken names and
+            arguments. `specgate`: our own. `leaking`: none; all text is content.
         seed: Changes every answer.
         fault_seed: Changes which requests are affected by a fault.
         num_speculative_tokens: Draft length K; 0 for an engine without speculation.
         acceptance: Chance that draft position i is accepted if all before it were; the last value holds beyond. One
-            profile for all requests, or one for each of `tools`, `json`, `thinking` and `prose`.
+            profile, or one for each of `tools`, `json`, `thinking` and `prose`.
         prefill_ms: Time before the first step.
         step_ms: Time of one step, which emits 1..K+1 tokens.
-        economics: Step times that depend on the batch, prefill of what is not cached, and KV memory, in place of
-            `prefill_ms` and `step_ms`; `{}` for the published ones.
+        economics: Load-dependent costs in place of `prefill_ms` and `step_ms`; `{}` for the published ones.
         content_tokens: Minimum and maximum length of prose.
         call_rate: Share of `tool_choice: auto` requests that are answered with calls.
         max_calls: Maximum number of calls in one answer.
@@ -48,9 +47,9 @@ class SimSettings:
         ready_after_s: Seconds after the start during which `/health` returns 503.
         stall_s: Duration of the faults `stall` and `slow_start`.
         faults: Rate per fault name; an answer has at most one fault, so rates add up to at most 1.
-        slips: Share of identifiers in which one character is another, where a drafting engine copies them (see
-            `asked_to_copy` in `lab/sim/answer.py`).
-        spec_metrics: True to add `metrics.speculative_decoding` to answers, as vLLM does with per-request metrics.
+        slips: Share of identifiers that a drafting engine copies with one wrong character (see `asked_to_copy` in
+            `lab/sim/answer.py`).
+        spec_metrics: Add `metrics.speculative_decoding` to answers, as vLLM does.
     """
 
     model: str = "sim"

@@ -27,15 +27,16 @@ class OidcConfig(_Strict):
     """Tokens of an identity provider, for people.
 
     Attributes:
-        issuer: The provider, exactly as its tokens name it in `iss`. Its discovery document says where its keys are,
-            unless `jwks_file` or `jwks_url` does.
-        audience: What its tokens for this gateway name in `aud`.
+        issuer: The provider, exactly as in the tokens' `iss`. Its discovery document names its keys, unless `jwks_file`
+            or `jwks_url` does.
+        audience: The tokens' `aud` for this gateway.
         algorithms: Signatures that are accepted.
-        jwks_file: File with the provider's public keys; it is read again when it changes.
-        jwks_url: Where the provider publishes them; asked by each gateway replica, at most every few minutes.
-        tenant_claim: The claim that names the tenant. A token without it is refused.
-        scopes_claim: The claim that lists scopes, as a list or separated by blanks; none: everybody has `scopes`.
-        scopes: What everybody with a token may do, and at most what `scopes_claim` can grant if that is set.
+        jwks_file: File with the provider's public keys; read again when it changes.
+        jwks_url: Where the provider publishes them; fetched at most every few minutes.
+        tenant_claim: The claim that names the tenant. Tokens without it are refused.
+        scopes_claim: The claim that lists scopes, as a list or separated by blanks. If not given, every token has
+            `scopes`.
+        scopes: Scopes of every token; with `scopes_claim`, the most that it can grant.
         models: Models that such tokens may use; `*` stands for any characters.
     """
 
@@ -63,15 +64,14 @@ class AccessConfig(_Strict):
 
     Attributes:
         mode: `required`: every request needs a key or a token. `off`: whoever reaches the port may do everything.
-        acknowledge_open: Says that the gateway is meant to be open to everybody who reaches it, because its network is
-            closed. Without it, `deploy` and `up` refuse a config without access control.
+        acknowledge_open: The gateway is meant to be open to everyone who reaches it. Without this, `deploy` and `up`
+            refuse a configuration without access control.
         file: YAML file of tenants and hashes of keys, read again when it changes; every gateway replica must see it.
-        state_dir: Folder of the store of keys and tenants, on the head node's own disk and not on NFS.
+        state_dir: Folder of the store of keys and tenants, on a local disk of the head node (not NFS).
         oidc: Tokens of an identity provider.
-        cache_salt: `tenant`: engines keep what they have computed of a tenant's prompts for that tenant alone, if they
-            can (vLLM), so that nobody learns from the time of an answer what others have asked. A client's own salt
-            parts its requests further. `off`: all tenants share it; faster where they send the same system prompts.
-        stale_max_s: How long a gateway replica goes by the keys it knows while it can't reach the store.
+        cache_salt: `tenant`: engines that can (vLLM) cache prompts for each tenant apart, so that response times reveal
+            nothing to others. `off`: tenants share the cache, which is faster where they send the same system prompts.
+        stale_max_s: How long a gateway replica trusts the keys it knows while it can't reach the store.
     """
 
     mode: AccessMode = "off"

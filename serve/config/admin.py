@@ -15,17 +15,16 @@ class AdminConfig(_Strict):
 
     Attributes:
         host: Address to listen on: loopback, or the head node's private one.
-        port: TCP port, on the head node.
-        tls_certfile: PEM file of the certificate; without one the admin API speaks plain HTTP.
+        port: On the head node.
+        tls_certfile: PEM file of the certificate; without one, plain HTTP.
         tls_keyfile: PEM file of its key.
-        names: Host names by which it is asked for, beside addresses, `localhost` and `host`. Without access control it
-            serves no other name, so that no web page can reach it by a name that leads here.
-        audit_dir: Folder of the audit log, on the head node; without one its lines are kept in memory only.
-        audit_key_file: File of the key that seals the audit log, made if there is none, with `FILE.head` beside it. It
-            must be outside of `audit_dir`. By default `audit.key` in `access.state_dir`; without either, lines have no
-            seal.
-        rerun_content: Keep what engines sent for the last 50 requests that were rerun, in the memory of each gateway
-            replica, for keys with the scope `content`. Each look is in the audit log.
+        names: Host names it serves beside addresses, `localhost` and `host`. Without access control it refuses others,
+            which protects it from DNS rebinding.
+        audit_dir: Folder of the audit log, on the head node; without one, lines are only kept in memory.
+        audit_key_file: Key that seals the audit log, outside of `audit_dir`, made if missing. By default `audit.key` in
+            `access.state_dir`; without either, lines have no seal.
+        rerun_content: Keep what engines sent for the last 50 rerun requests of each gateway replica, for keys with the
+            scope `content`. Each access is audited.
     """
 
     host: Annotated[str, Field(min_length=1, max_length=253)] = "127.0.0.1"

@@ -30,17 +30,17 @@ class LimitsConfig(_Strict):
     """Limits of one request, and of what one gateway replica holds for all of its clients.
 
     Attributes:
-        starve_s: A request that waits for a slot this long moves to the next higher class of priority.
-        reserved_slots: Share of each pool's slots that only requests of a class, and of those above it, may have:
-            `{interactive: 0.1}`. Not for pools that route by session or prefix.
-        max_connections: Connections of clients that one gateway replica keeps open; one more gets a 503 and is closed.
-        max_buffered_bytes: Bytes of request bodies that one gateway replica holds, of one tenant half as many where
-            access is required; a body beyond that gets a 429.
-        max_answer_bytes: Of an engine's answer that does not stream; a longer one is a 502 `engine_error`.
-        max_schema_bytes: Of all JSON schemas of a request together.
+        starve_s: A request that waits for a slot this long moves to the next higher priority class.
+        reserved_slots: Share of each pool's slots for requests of a class and those above it: `{interactive: 0.1}`. Not
+            with `sticky` or `prefix` routing.
+        max_connections: Client connections of one gateway replica; one more gets a 503.
+        max_buffered_bytes: Request bodies that one gateway replica holds, at most half of it for one tenant; beyond
+            that, 429.
+        max_answer_bytes: Longest answer that is not streamed; a longer one is a 502 `engine_error`.
+        max_schema_bytes: All JSON schemas of a request together.
         max_schema_depth: Deepest nesting within one schema.
-        max_schema_nodes: Values within all schemas of a request together.
-        max_tools: Tools that a request may offer.
+        max_schema_nodes: Values in all schemas of a request together.
+        max_tools: Tools of one request.
     """
 
     max_body_bytes: Count = 32 * 1024 * 1024
@@ -71,19 +71,18 @@ class PolicyConfig(_Strict):
     """Settings of decisions; see docs/explanation/policy.md.
 
     Attributes:
-        mode: `advise`: a caller's `enable_speculative: true` outweighs an advisory. `enforce`: it does not.
+        mode: Whether a caller's `enable_speculative: true` outweighs an advisory: with `advise` it does.
         optimistic: Speculate where an advisory is only suspected. Needs the guard.
-        advisories: A folder of advisories that replaces the ones shipped with specgate. It is watched: new files take
-            effect without a restart, all of them or, if one can't be read, none.
-        advisories_key: The public key (PEM, Ed25519) of whoever signs that folder's `index.jws`. Files that it does not
-            vouch for are refused, and once it has expired tools, JSON and log-probabilities don't speculate.
-        qualifications: A folder of verdicts on engines, which `specgate qualify` writes. It is watched as well.
-        qualifications_key: The public key (PEM, Ed25519) of whoever signs them.
-        unqualified: What a drafting engine without a verdict that holds is worth. `trust`: what the advisories say,
-            which suspect engines newer than themselves. `suspect`: its tools, JSON and log-probabilities are suspected.
-            `quarantine`: they don't speculate.
-        load: `route`: among the allowed candidates, the one that is worth most at the present load comes first.
-            `observe`: counts what that would have changed. `off`: neither.
+        advisories: A folder that replaces the shipped advisories. It is watched: new files take effect together,
+            without a restart, unless one can't be read.
+        advisories_key: Public key (PEM, Ed25519) that signs the folder's `index.jws`. Files not in it are refused; once
+            it has expired, tools, JSON and log-probabilities don't speculate.
+        qualifications: A folder of verdicts from `specgate qualify`, watched as well.
+        qualifications_key: Public key (PEM, Ed25519) that signs them.
+        unqualified: Engines that draft without a valid verdict. `trust`: as the advisories say. `suspect`: tools, JSON
+            and log-probabilities are suspected. `quarantine`: these don't speculate.
+        load: `route`: the candidate that is worth most at the present load comes first. `observe`: only count what that
+            would change.
     """
 
     mode: Literal["enforce", "advise"] = "enforce"
@@ -109,11 +108,11 @@ class GatewayConfig(_Strict):
     """The root of the configuration.
 
     Attributes:
-        echo_canary: If given (`{}` will do), every pool copies identifiers now and then; changed ones put it into
-            quarantine for calls and JSON. Needs `quarantine`.
+        echo_canary: If given (`{}` will do), every pool copies identifiers now and then, and is quarantined for calls
+            and JSON if some change. Needs `quarantine`.
         replicas: Gateway replicas; one per node is a good start.
         max_ongoing_requests: Requests that one gateway replica handles at the same time.
-        graceful_shutdown_timeout_s: Time that a replaced gateway replica has to finish its streams.
+        graceful_shutdown_timeout_s: Time for a replaced gateway replica to finish its streams.
     """
 
     models: dict[Name, ModelConfig] = Field(min_length=1)

@@ -62,7 +62,7 @@ class EndpointsConfig(_Strict):
 
     Attributes:
         service: Name of the Service.
-        labels: In place of it, labels that one Service or several have.
+        labels: In place of it, labels of one or several Services.
         namespace: By default the gateway's own.
         port: Number or name of the endpoints' port; needed if they have several.
     """
@@ -84,39 +84,37 @@ class PoolConfig(_Strict):
 
     Attributes:
         kind: `vllm` (an engine hosted here), `remote` (an OpenAI-compatible URL) or `sim` (simulated, for load tests).
-        engine_args: vLLM's own command-line names, full or short (`tp`), with or without dashes; over the model's.
-            Abbreviations, and `config` with a file of options, are refused.
+        engine_args: vLLM's command-line options, full or short (`tp`), merged over the model's. Abbreviations and
+            `config` are refused.
         url: Base URL of a `remote` pool, without `/v1`.
-        urls: In place of `url`, those of several equal engines. Each is a replica, as of an own pool: with slots of its
-            own, and left out while it does not answer or turns out to be something else.
-        resolve: Each address that the host of a URL has is a replica, as behind a headless Service; they are
-            looked up again every few seconds. Plain `http` only, as certificates are for names.
-        endpoints: In place of `url`, engines behind a Service of Kubernetes. Each of its pods is a replica, and they
-            are looked up again every few seconds. Its account needs to list EndpointSlices:
-            `deploy/kubernetes/endpoints`.
-        served_name: The name under which the engine of a `remote` pool serves the model, even a path. Clients use and
-            see our own names. If not given, the body reaches the engine with the name that the client used.
-        reasoning_field: The name under which the engine of a `remote` pool reads the reasoning of earlier turns:
-            `reasoning` (vLLM) or `reasoning_content` (many others). If not given, it stays as the client sent it, and
-            as `reasoning` from the Messages and Responses APIs.
-        api_key_env: Environment variable that holds the key of a `remote` pool, on each node with a gateway replica.
-        api_key_file: File that holds it there; it is read again every few seconds.
+        urls: In place of `url`, those of several equal engines. Each is a replica with slots of its own, and left out
+            while it does not answer or turns out to be something else.
+        resolve: Each address of a URL's host is a replica, as behind a headless Service; looked up every few seconds.
+            Plain `http` only.
+        endpoints: In place of `url`, a Service of Kubernetes, each of whose pods is a replica; looked up every few
+            seconds. The gateway's account must list EndpointSlices: `deploy/kubernetes/endpoints`.
+        served_name: The model's name at the engine of a `remote` pool, even a path; clients use our names. If not
+            given, the engine gets the name that the client used.
+        reasoning_field: The field in which the engine of a `remote` pool reads the reasoning of earlier turns:
+            `reasoning` (vLLM) or `reasoning_content` (many others). If not given, the client's is kept.
+        api_key_env: Environment variable with the key of a `remote` pool, on each node with a gateway replica.
+        api_key_file: File with that key; read again every few seconds.
         sim: Settings of a `sim` pool.
-        opt_out: Speculation can be switched off for one request inside the engine (installs our scheduler).
-        proven: Request classes that the operator has proven correct on this pool; the policy allows them.
+        opt_out: Install our scheduler, so that speculation can be switched off for single requests.
+        proven: Request classes that the operator has proven correct on this pool.
         canary_share: Share of the conversations that this pool serves first; for all others it comes last.
-        facts: Facts for the policy that are missing or wrong in `engine_args`.
-        parse: Who reads calls and reasoning in the model's text: the `engine`, or the `gateway` with the model's
-            `grammar`. For the latter the engine runs without parsers of its own (docs/explanation/parsing.md).
+        facts: Facts that are missing or wrong in `engine_args`.
+        parse: Who parses the model's text: the `engine`, or the `gateway` with the model's `grammar`, for an engine
+            without parsers (docs/explanation/parsing.md).
         markers: Marker tokens and the ids they must have; a replica whose tokenizer differs does not start.
-        env: Environment variables of the replica's process. No secrets: Ray's dashboard shows them; whatever the node
-            has in its environment, the process has too.
-        routing: `balanced` (the less loaded of two replicas) or `sticky` (a session's turns go to one replica while it
-            has capacity, docs/adr/0019) or `prefix` (a prompt goes where its beginning was sent before, if that replica
-            is not much busier than others, docs/adr/0045).
-        max_ongoing_requests: Requests that one replica handles at the same time, best as many as its engine runs; of
-            a remote pool, those of all gateway replicas together for each URL, divided among them.
-        max_queued_requests: Requests that wait for a replica at each gateway replica; more get 429.
+        env: Environment variables of the replica's process, beside the node's own. No secrets: Ray's dashboard shows
+            them.
+        routing: `balanced` (the less loaded of two replicas), `sticky` (a session stays on its replica while that has
+            capacity, docs/adr/0019) or `prefix` (where the prompt's beginning was sent before, unless that replica is
+            much busier, docs/adr/0045).
+        max_ongoing_requests: Requests that one replica handles at once, ideally as many as its engine runs. For a
+            remote pool: of each URL, divided among the gateway replicas.
+        max_queued_requests: Requests that wait at each gateway replica; more get 429.
     """
 
     kind: Literal["vllm", "remote", "sim"] = "vllm"
@@ -236,8 +234,8 @@ class ShadowConfig(_Strict):
     Attributes:
         pool: The candidate, one of the model's pools.
         share: Share of the guarded requests that are copied.
-        max_ongoing: Copies that a gateway replica has under way at the same time; more are not made.
-        alpha: Chance, over all looks together, of a wrong verdict on the candidate.
+        max_ongoing: Copies that a gateway replica has in flight; more are not made.
+        alpha: Chance of a wrong verdict on the candidate, over its whole trial.
         tolerance: By how much more often its answers may be bad for it to be promoted.
     """
 
@@ -252,17 +250,16 @@ class ModelConfig(_Strict):
     """One model as callers name it, and its pools in the file's order.
 
     Attributes:
-        family: Model family in the words of the advisories: `kimi-k2`, `qwen3`, `qwen3-coder`, `qwen3.5`, ...
-            `unknown`: nobody knows, and advisories about any family count; `specgate front --config` asks the engines.
+        family: Model family as in the advisories: `kimi-k2`, `qwen3`, `qwen3-coder`, `qwen3.5`, ... With `unknown`,
+            advisories about any family apply; `specgate front --config` asks the engines.
         version: Version within the family, such as `2.6`.
-        grammar: Tool-call format of the model's text: one of those in docs/explanation/parsing.md, `auto` (by the
-            model's name, its engines' tool-call parser and its architecture), or `none`: calls are checked as JSON, and
-            leaked ones are read if their markup tells the format.
-        thinking: The model thinks unless the request says otherwise. If not given, as the pools' own
-            `default-chat-template-kwargs` say, or else the chat templates of its family.
-        aliases: Other names under which callers may ask for it. One may hold a `*` for any characters but `:`, as in
-            `claude-*`; a name that is written out goes first, whichever model has it.
-        engine_args: Engine arguments that all vLLM pools of the model share.
+        grammar: Tool-call format: one of those in docs/explanation/parsing.md, `auto` (by the model's name, its
+            tool-call parser and its architecture), or `none` (calls are checked as JSON, and leaked ones are read if
+            their markup shows the format).
+        thinking: Whether the model thinks by default. If not given, as the pools' `default-chat-template-kwargs` or the
+            chat templates of its family say.
+        aliases: Other names for it. One `*` stands for any characters but `:`, as in `claude-*`; exact names go first.
+        engine_args: Engine arguments of all its vLLM pools.
         guard: How answers with tool calls or JSON are checked and healed.
         shadow: The candidate among its pools, if it has one (docs/how-to/try-a-candidate.md).
     """

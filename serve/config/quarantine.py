@@ -25,10 +25,10 @@ class QuarantineConfig:
         window: Trials of one cell that the reference pool answers first, after which counting restarts.
         return_alpha: Chance that a pool returns although it is worse than the reference by `tolerance`.
         tolerance: How much worse than the reference a pool may be to return.
-        probe_share: Share of its requests that a quarantined cell still gets, protected by reruns; as many are drawn
-            for the reference pool, to compare it with.
-        reference_share: Share of each other pool's checked requests that the reference pool gets, to compare it with.
-        state_dir: Folder for the state, so that it outlives the Ray cluster; every node must see it.
+        probe_share: Share of its requests that a quarantined cell still gets, protected by reruns; as many go to the
+            reference pool for comparison.
+        reference_share: Share of each other pool's checked requests that the reference pool gets for comparison.
+        state_dir: Folder for the state, so that it survives the Ray cluster; every node must see it.
     """
 
     __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid"}
@@ -50,9 +50,9 @@ class EchoConfig:
 
     Attributes:
         every_s: Seconds between two rounds of requests to a pool.
-        share: Tokens that these may take, of those that the pool answers its clients with. The first rounds to a build
-            of an engine may take more, of what later ones would have had.
-        least: Requests, about 1,000 tokens each, that a round has all the same, of all gateway replicas together.
+        share: Most of a pool's tokens that these requests may take; the first rounds on a new build may borrow from
+            later ones.
+        least: Requests, about 1,000 tokens each, that each round makes in any case.
     """
 
     __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid"}

@@ -65,14 +65,14 @@ class StoreConfig:
     """A Valkey or Redis server, which has the buckets of several clusters' limits.
 
     Attributes:
-        url: `redis://HOST:PORT/DATABASE`, or `rediss://` with TLS; `valkey://` and `valkeys://` mean the same. Without
-            a user and a password: the configuration is shown on Ray's dashboard.
-        clusters: That share it. While it is away, each goes on with an equal part of each limit at the most.
-        prefix: Of all keys in the store. Clusters with the same one share their limits.
+        url: `redis://HOST:PORT/DATABASE`, or `rediss://` with TLS; `valkey://` and `valkeys://` are the same. No user
+            or password: Ray's dashboard shows it.
+        clusters: How many share it. While it is away, each continues with at most an equal part of each limit.
+        prefix: Prefix of all keys in the store. Clusters with the same one share their limits.
         user: Of the server's access list.
-        password_env: Environment variable of the head node that holds the password.
-        password_file: File on the head node that holds it; it is read again for each connection.
-        ca_file: Certificates on the head node that sign the server's, where those of the system do not.
+        password_env: Environment variable of the head node with the password.
+        password_file: File on the head node with it; read again for each connection.
+        ca_file: Certificates on the head node that sign the server's, if the system's do not.
     """
 
     __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid"}
@@ -135,14 +135,14 @@ class RateLimitsConfig:
     """Limits and the accounting of usage; see docs/explanation/limits.md.
 
     Attributes:
-        enabled: Measure every answer and enforce limits. By default where `access.mode` is `required`.
-        default: Limits of each tenant that has none of its own; without access control, of all clients together.
+        enabled: Count usage and enforce limits. By default where `access.mode` is `required`.
+        default: Limits of each tenant without its own; without access control, of all clients together.
         weights: What a token counts.
-        estimate: The output that is reserved for a request: `strict`: all that it may have. `expected`: three quarters
-            of answers like it are no longer; what was not reserved is a debt.
+        estimate: The output reserved for a request. `strict`: all that it may have. `expected`: what three quarters of
+            similar answers do not exceed; the rest is a debt.
         burst_s: Seconds of a rate that may be spent at once.
-        output_caps: The most tokens of one answer, by the model's own name: what is reserved where a request names no
-            limit or a higher one. With `strict`, set it to what engines really allow; the rest would be a debt.
+        output_caps: Most tokens of one answer by model, reserved where a request sets no lower limit. With `strict`,
+            set it to what engines really allow.
         output_cap: The same for models that are not in `output_caps`.
         tokens_per_image: Reserved for each image.
         store: Shares the limits among clusters; None: they are this cluster's own.

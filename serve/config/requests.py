@@ -21,11 +21,11 @@ class RequestsConfig(_Strict):
     """Rules for what a request may hold, and for what of it reaches an engine.
 
     Attributes:
-        mode: `open` passes unknown fields of a body byte for byte, `strict` refuses them.
-        pass_headers: Names, in lower case, of further headers that engines and remote pools get from the client.
-        pass_fields: Fields that engines get although the gateway would refuse, strip or not know them.
+        mode: Unknown fields of a body: `open` passes them byte for byte, `strict` refuses them.
+        pass_headers: Further headers of the client, in lower case, that engines get.
+        pass_fields: Fields that engines get although the gateway would refuse or strip them, or does not know them.
         media_hosts: Hosts from which engines may fetch images, video and audio; `data:` URLs are always allowed.
-        max_n: Choices that one request may ask for.
+        max_n: Choices of one request.
         max_prompts: Prompts of one text completion.
         max_top_logprobs: Alternatives for each token.
         max_logit_bias: Tokens with a bias.

@@ -14,15 +14,14 @@ class TelemetryConfig(_Strict):
     """Traces, and what the log says of requests. How lines are written is Ray Serve's `logging_config`.
 
     Attributes:
-        traces_endpoint: Where the gateway and all vLLM engines of the cluster send spans, by OTLP over HTTP, such as
-            `http://collector:4318/v1/traces`. If not given, the gateway follows the OTEL_* variables alone, and engines
-            send none.
-        client_traces: `continue`: a request's spans belong to the trace of its client, if that may use the gateway.
-            `link`: they are a trace of their own with a link to the client's, of which no engine hears.
-        log_requests: Share of requests that have a line in the log, from 0 to 1; with 0 only those with a server's
-            error (5xx), a further attempt or a rerun, which always have one. If not given, no request has, and there
-            are warnings of engines' faults.
-        warnings_per_minute: Warnings about requests that one gateway replica logs for each pool and kind.
+        traces_endpoint: Where the gateway and all vLLM engines send spans, by OTLP over HTTP, such as
+            `http://collector:4318/v1/traces`. If not given, the gateway follows the OTEL_* variables, and engines send
+            none.
+        client_traces: `continue`: a request's spans join its client's trace. `link`: they form a trace of their own
+            with a link to the client's, unknown to engines.
+        log_requests: Share of requests with a log line, from 0 to 1. Requests with a 5xx, a further attempt or a rerun
+            always have one. If not given, only engines' faults are logged, as warnings.
+        warnings_per_minute: Warnings about requests for each gateway replica, pool and kind.
     """
 
     traces_endpoint: TracesUrl | None = None

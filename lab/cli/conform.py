@@ -17,13 +17,11 @@ _STYLE = {CaseStatus.PASS: "green", CaseStatus.FAIL: "red", CaseStatus.NOT_APPLI
 
 def conform(
     url: Annotated[str, typer.Argument(help="The gateway, with or without /v1.")],
-    key: Annotated[
-        str | None, typer.Option(envvar="CONFORM_KEY", help="The gateway's bearer token; best set as CONFORM_KEY.")
-    ] = None,
+    key: Annotated[str | None, typer.Option(envvar="CONFORM_KEY", help="The gateway's bearer token.")] = None,
     model: Annotated[str, typer.Option("--model", "-m", help="The model's name at the gateway.")] = "conform",
     upstream_port: Annotated[int, typer.Option(min=1, max=65535, help="Port of the scripted engine.")] = 9100,
-    upstream_host: Annotated[str, typer.Option(help="Address that the scripted engine listens on.")] = "127.0.0.1",
-    only: Annotated[str, typer.Option(help="Comma-separated case names; all cases by default.")] = "",
+    upstream_host: Annotated[str, typer.Option(help="Address of the scripted engine.")] = "127.0.0.1",
+    only: Annotated[str, typer.Option(help="Comma-separated case names; by default all.")] = "",
     api: Annotated[str, typer.Option(help="Comma-separated APIs to test: chat, messages, responses.")] = "chat",
     security: Annotated[bool, typer.Option("--security", help="Run the security cases as well.")] = False,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print a Markdown table instead of a report.")] = False,

@@ -19,7 +19,7 @@ def demo(
     verbose: Verbose = False,
     as_json: Json = False,
 ) -> None:
-    """Start everything on this machine, send example requests with the OpenAI SDK, and show the results.
+    """Start everything on this machine, send example requests, and show the results.
 
     The last lines replay the incident that started this project, on simulated engines.
     """

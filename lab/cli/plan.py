@@ -21,18 +21,16 @@ def plan(
     traffic: Annotated[
         Path | None,
         typer.Option(
-            "--traffic", help="JSON lines: a traffic file, requests as for replay, or traces of agents; gzip or plain."
+            "--traffic", help="JSON lines: a traffic file, requests as for replay, or agents' traces; gzip or plain."
         ),
     ] = None,
     config: Annotated[Path | None, typer.Option("--config", "-c", help="The gateway's configuration file.")] = None,
-    ttft_ms: Annotated[float, typer.Option(help="Longest time to the first token, of 99 in 100.")] = 2000.0,
-    tpot_ms: Annotated[float, typer.Option(help="Longest time per token after it, of 99 in 100.")] = 100.0,
+    ttft_ms: Annotated[float, typer.Option(help="99th percentile of the time to the first token.")] = 2000.0,
+    tpot_ms: Annotated[float, typer.Option(help="99th percentile of the time per further token.")] = 100.0,
     rate: Annotated[float, typer.Option(min=0.001, help="Requests per second, if the traffic has no times.")] = 10.0,
-    speed: Annotated[float, typer.Option(min=0.001, help="Times faster than recorded that traces go.")] = 1.0,
-    most_gpus: Annotated[int, typer.Option(min=1, help="Give up beyond so many GPUs.")] = 16,
-    live: Annotated[
-        bool, typer.Option("--live", help="Ask a running gateway which draft length would be better.")
-    ] = False,
+    speed: Annotated[float, typer.Option(min=0.001, help="Replay traces so many times faster.")] = 1.0,
+    most_gpus: Annotated[int, typer.Option(min=1, help="Most GPUs to consider.")] = 16,
+    live: Annotated[bool, typer.Option("--live", help="Find better draft lengths for a running gateway.")] = False,
     url: Url = LOCAL,
     as_json: Json = False,
 ) -> None:

@@ -32,56 +32,52 @@ def probe(
     model: Annotated[str, typer.Option("--model", "-m", help="The model's name there.")],
     file_format: Annotated[
         str | None,
-        typer.Option("--format", help="k2vv: FILE is a request set of K2-Vendor-Verifier, a request body a line."),
+        typer.Option("--format", help="k2vv: FILE is a request set of K2-Vendor-Verifier."),
     ] = None,
     reference: Annotated[
         Path | None,
-        typer.Option(help="Results of the verifier, or a probe's --out, that trigger similarity is measured against."),
+        typer.Option(help="The verifier's results, or a probe's --out, to compare with."),
     ] = None,
     trials: Annotated[
-        int | None, typer.Option("--trials", "-n", min=1, help="Trials per request: 20, or 1 of recorded ones.")
+        int | None, typer.Option("--trials", "-n", min=1, help="Trials per request: 20, or 1 if recorded.")
     ] = None,
     prompts: Annotated[str, typer.Option(help=f"Comma-separated, of: {', '.join(PROMPTS)}.")] = "weather,two",
     prompts_file: Annotated[
-        Path | None, typer.Option(help="Use your own prompts: a YAML mapping of names to texts.")
+        Path | None, typer.Option(help="Your own prompts: a YAML mapping of names to texts.")
     ] = None,
     shapes: Annotated[str, typer.Option(help=f"Comma-separated, of: {', '.join(SHAPES)}.")] = "auto,required",
-    thinking: Annotated[str, typer.Option(help="on, off, both, or default: leave it to the model.")] = "default",
+    thinking: Annotated[str, typer.Option(help="on, off, both, or default (the model's).")] = "default",
     stream: Annotated[str, typer.Option(help="on, off or both.")] = "both",
     speculative: Annotated[
         str, typer.Option(help="on or off sends `enable_speculative`; default does not.")
     ] = "default",
-    temperature: Annotated[
-        float | None, typer.Option(min=0, help="0.7 if not given; recorded requests keep their own.")
-    ] = None,
-    max_tokens: Annotated[
-        int | None, typer.Option(min=1, help="Longest answer; by default what request and endpoint allow.")
-    ] = None,
+    temperature: Annotated[float | None, typer.Option(min=0, help="0.7, or a recorded request's own.")] = None,
+    max_tokens: Annotated[int | None, typer.Option(min=1, help="Longest answer.")] = None,
     concurrency: Annotated[int, typer.Option(min=1, help="Requests in flight.")] = 8,
     timeout_s: Annotated[float, typer.Option(min=0.1, help="Longest time for one request.")] = 120,
     api_key_env: Annotated[str | None, typer.Option(help="Environment variable that holds the API key.")] = None,
-    tolerate: Annotated[float, typer.Option(min=0, max=1, help="Share of answers that may be not right.")] = 0.0,
+    tolerate: Annotated[float, typer.Option(min=0, max=1, help="Share of answers that may be broken.")] = 0.0,
     judge: Annotated[
         str | None,
-        typer.Option(help="An engine of the model without a drafter; of each broken answer it tells who broke it."),
+        typer.Option(help="An engine of the model without a drafter, to find out what broke each answer."),
     ] = None,
     echo: Annotated[
         bool,
-        typer.Option("--echo", help="Have identifiers copied into a call instead, until it is certain if they are."),
+        typer.Option("--echo", help="Test instead whether identifiers are copied exactly."),
     ] = False,
-    identifiers: Annotated[int, typer.Option(min=8, help="With --echo: most that are asked for.")] = 3200,
-    seed: Annotated[int, typer.Option(help="With --echo: another one has other identifiers.")] = 0,
+    identifiers: Annotated[int, typer.Option(min=8, help="With --echo: most to be copied.")] = 3200,
+    seed: Annotated[int, typer.Option(help="With --echo: selects the identifiers.")] = 0,
     out: Annotated[
-        Path | None, typer.Option("--out", help="Log of the trials; an interrupted run resumes from it.")
+        Path | None, typer.Option("--out", help="Log of the trials, from which an interrupted run resumes.")
     ] = None,
     cite: Annotated[Path | None, typer.Option("--evidence", help="Write evidence for an advisory, as YAML.")] = None,
     as_json: Json = False,
 ) -> None:
     """Measure how many answers are right.
 
-    Right is what is whole, well-formed and as its schema wants it. What a gateway's guard refuses counts as broken; an
-    answer that was cut at its length limit, and a request that failed otherwise, count for nothing. Exit code 1 if more
-    are not right than tolerated, 2 if no answer could be checked.
+    An answer is right if it is complete, well-formed and valid for its schema. What a gateway's guard refuses counts as
+    broken; answers cut at their length limit and failed requests do not count. Exit code 1 if more are broken than
+    tolerated, 2 if no answer could be checked.
     """
     if echo:
         if requests or out or cite or judge:

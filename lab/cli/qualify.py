@@ -24,42 +24,42 @@ _DAYS = 90
 def qualify(
     config: Annotated[Path, typer.Option("--config", "-c", help="The gateway's configuration file.")],
     model: Annotated[str, typer.Option("--model", "-m", help="The model's name there.")],
-    pool: Annotated[str, typer.Option("--pool", "-p", help="The pool that is to have the engine.")],
+    pool: Annotated[str, typer.Option("--pool", "-p", help="The pool that will have the engine.")],
     *,
     url: Annotated[
-        str | None, typer.Option(help="The engine, without /v1. By default the first address of a remote pool.")
+        str | None, typer.Option(help="The engine, without /v1; by default the remote pool's first.")
     ] = None,
     standard: Annotated[
         str | None,
         typer.Option(
-            help="An engine of the model that does not draft. By default that of a remote pool without a drafter, or "
-            "the engine itself, if it can leave drafts out for one request."
+            help="An engine of the model that does not draft. By default a remote pool's, or the engine itself with "
+            "the opt-out."
         ),
     ] = None,
     api_key_env: Annotated[
         str | None,
-        typer.Option(help="Environment variable that holds the engines' API key; by default the pool's own."),
+        typer.Option(help="Environment variable with the engines' API key; by default the pool's."),
     ] = None,
     key: Annotated[
-        Path | None, typer.Option(help="Your private key: Ed25519, PEM. Without it, verdicts are only printed.")
+        Path | None, typer.Option(help="Your private key (Ed25519, PEM); without it, verdicts are only printed.")
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option(help="Folder of signed verdicts; by default the configuration's `policy.qualifications`."),
+        typer.Option(help="Folder of signed verdicts; by default `policy.qualifications`."),
     ] = None,
     days: Annotated[int, typer.Option(min=1, help="How long the verdicts hold.")] = _DAYS,
     tolerance: Annotated[
-        float, typer.Option(min=0.001, max=0.5, help="By how much more often answers may be bad with drafts.")
+        float, typer.Option(min=0.001, max=0.5, help="How much more often answers may be bad with drafts.")
     ] = 0.05,
     corruption: Annotated[
-        float, typer.Option(min=0.001, max=0.5, help="Share of changed identifiers from which on an engine fails.")
+        float, typer.Option(min=0.001, max=0.5, help="Share of changed identifiers at which an engine fails.")
     ] = 0.003,
-    most: Annotated[int, typer.Option(min=8, help="Requests of one test after which it stays undecided.")] = 480,
-    seed: Annotated[int, typer.Option(help="Another one has other prompts.")] = 0,
+    most: Annotated[int, typer.Option(min=8, help="Most requests of one test.")] = 480,
+    seed: Annotated[int, typer.Option(help="Selects the prompts.")] = 0,
     timeout_s: Annotated[float, typer.Option(min=0.1, help="Longest time for one request.")] = 120,
     as_json: Json = False,
 ) -> None:
-    """Ask an engine that drafts and one that does not the same questions, until what drafts change is certain.
+    """Compare an engine that drafts with one that does not, until what drafts change is certain.
 
     Each test (tools, JSON, stop strings, log-probabilities, long texts, two at once, copied identifiers) is passed,
     failed or undecided. Exit code 1 if the engine fails one.

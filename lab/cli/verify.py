@@ -19,13 +19,13 @@ def verify(
     folder: Folder = SHIPPED_ADVISORIES,
     engine: Annotated[
         str | None,
-        typer.Option("--engine", help="Try this version, such as vllm==0.33.0: its Python code is downloaded."),
+        typer.Option("--engine", help="Test this version, such as vllm==0.33.0, whose Python code is downloaded."),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Say how each advisory is known, and try on a vLLM what can be tried without weights.
+    """Show how each advisory is known, and test on a vLLM what needs no weights.
 
-    The exit code is 1 if the engine does something else than a confirmed advisory says of its version.
+    Exit code 1 if the engine contradicts a confirmed advisory.
     """
     asked = engines(engine).get("vllm")
     if engine and not asked:

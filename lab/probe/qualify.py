@@ -69,7 +69,7 @@ class QualifyTerms:
         tolerance: By how much more often answers may be bad with drafts for a test to be passed.
         corruption: Share of changed identifiers from which on an engine fails; found with an error of 0.001.
         most: Pairs of one test after which it stays undecided; of identifiers, eight times as many.
-        seed: Another one has other prompts.
+        seed: Selects the prompts.
         concurrency: Requests in flight where identifiers are copied, since such faults need a batch.
         context: Most tokens of a prompt and its answer together.
     """

@@ -17,7 +17,7 @@ Log = Annotated[Path, typer.Argument(metavar="PATH", help="The folder `admin.aud
 Expect = Annotated[str, typer.Option(help="A hash printed by an earlier check; its line must still be there.")]
 KeyFile = Annotated[
     Path | None,
-    typer.Option(help="The key that seals the lines, `admin.audit_key_file`: the newest line must be there too."),
+    typer.Option(help="The key that seals the lines, `admin.audit_key_file`; also detects a missing end."),
 ]
 Follows = Annotated[str, typer.Option(help="Hash of the last archived line, which the first one here follows.")]
 Limit = Annotated[int, typer.Option(min=1, max=1000, help="How many lines.")]
@@ -27,7 +27,7 @@ Limit = Annotated[int, typer.Option(min=1, max=1000, help="How many lines.")]
 def check(
     path: Log, expect: Expect = "", key_file: KeyFile = None, follows: Follows = "", as_json: Json = False
 ) -> None:
-    """Check that no line was changed, added or taken out; exit code 1 if one was."""
+    """Check that no line was changed, added or removed; exit code 1 if one was."""
     checked = verify(path, expect, key_file=key_file, follows=follows)
     if as_json:
         print_json({"lines": checked.lines, "last": checked.last, "faults": list(checked.faults)})

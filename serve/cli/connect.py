@@ -105,9 +105,9 @@ def connect(
         str | None, typer.Option("--model", "-m", help="Its name. [default: the first that the gateway lists]")
     ] = None,
 ) -> None:
-    """Print the lines that point an agent at a gateway; nothing is written anywhere.
+    """Print the lines that point an agent at a gateway.
 
-    If the gateway asks for keys, set SPECGATE_KEY to yours: the lines name the variable, never the key.
+    If the gateway asks for keys, set SPECGATE_KEY: the lines name the variable, never the key.
     """
     if agent not in _AGENTS:
         raise ConfigError(f"there are no lines for {agent!r}, but for: {', '.join(_AGENTS)}")

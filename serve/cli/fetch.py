@@ -19,7 +19,7 @@ def fetch(
 ) -> None:
     """Check the model folders of a configuration on this node; exit code 1 if one is incomplete.
 
-    Run it before the engines start: it finds within a second what an engine would only report after minutes.
+    It finds within a second what an engine would only report after minutes.
     """
     parsed = GatewayConfig.load(config)
     if download:

@@ -49,7 +49,7 @@ def create(
         list[str] | None, typer.Option(help="A limit of its own, as tokens_per_minute=60000; may be repeated.")
     ] = None,
     expires_days: Annotated[
-        float | None, typer.Option(min=0, max=36500, help="Days until it ends; by default it does not.")
+        float | None, typer.Option(min=0, max=36500, help="Days until it ends; by default never.")
     ] = (None),
     person: Annotated[bool, typer.Option("--person", help=f"For a person: it ends after {_PERSON_DAYS:g} days.")] = (
         False
@@ -58,7 +58,7 @@ def create(
     state_dir: StateDir = None,
     as_json: Json = False,
 ) -> None:
-    """Make a key, and print its token: nothing and nobody can show it again."""
+    """Make a key, and print its token, which is never shown again."""
     days = _PERSON_DAYS if person and expires_days is None else expires_days
     terms = _terms(
         tenant=tenant,
@@ -88,7 +88,7 @@ def rotate(
     state_dir: StateDir = None,
     as_json: Json = False,
 ) -> None:
-    """Give a key another secret, and print its token; both are valid for a while."""
+    """Give a key a new secret, and print its token; both are valid for a while."""
     grace_s = grace_hours * _HOUR_S
     if file is not None:
         known = {key.id: key for key in read_key_file(file)[1]}
@@ -104,7 +104,7 @@ def rotate(
 
 @app.command("revoke")
 def revoke(key_id: KeyId, url: Url = LOCAL, state_dir: StateDir = None, as_json: Json = False) -> None:
-    """End a key for ever; within two seconds no gateway replica takes it."""
+    """Revoke a key on all gateway replicas within two seconds."""
     with key_service(url, state_dir) as keys:
         key = keys.revoke(key_id)
     if as_json:

@@ -23,7 +23,7 @@ Speculative = Annotated[
 
 @app.command("list")
 def list_all(url: Url = LOCAL, as_json: Json = False) -> None:
-    """List every pool and request class with answers: clean rate, bounds and status."""
+    """List every counted pool and request class: clean rate, bounds and status."""
     _show(_ask("GET", url), as_json)
 
 
@@ -49,7 +49,7 @@ def _command(action: str, description: str) -> Callable[..., None]:
 _ACTIONS = {
     "set": ("quarantine", "Quarantine a pool for a request class until an operator lifts it."),
     "lift": ("lift", "Release a pool for a request class; its counts start over."),
-    "pin": ("pin", "Keep a pool serving a request class whatever its counts, until an operator lifts the pin."),
+    "pin": ("pin", "Keep a pool in service for a request class until an operator lifts the pin."),
 }
 for _name, (_action, _description) in _ACTIONS.items():
     app.command(_name)(_command(_action, _description))

@@ -34,7 +34,7 @@ def set_terms(
     state_dir: StateDir = None,
     as_json: Json = False,
 ) -> None:
-    """Give a tenant terms, in place of all that it had: what is not given has its default."""
+    """Replace a tenant's terms; what is not given has its default."""
     fields = {
         "weight": weight,
         "limits": limits_of(limit or []),
@@ -59,7 +59,7 @@ def set_terms(
 
 @app.command("remove")
 def remove(name: Tenant, url: Url = LOCAL, state_dir: StateDir = None) -> None:
-    """Take a tenant's terms away; it must have no key."""
+    """Remove a tenant's terms; it must have no key."""
     with key_service(url, state_dir) as keys:
         keys.remove_tenant(name)
     console().print(f"removed the terms of {name}", markup=False)
@@ -67,7 +67,7 @@ def remove(name: Tenant, url: Url = LOCAL, state_dir: StateDir = None) -> None:
 
 @app.command("list")
 def list_all(url: Url = LOCAL, state_dir: StateDir = None, as_json: Json = False) -> None:
-    """List the tenants that have terms of their own in the store."""
+    """List the tenants with terms of their own in the store."""
     with key_service(url, state_dir) as keys:
         tenants = keys.tenants()
     if as_json:

@@ -15,9 +15,7 @@ from serve.limits.api import dimensions, instant
 from serve.limits.book import read
 from serve.limits.usage import USAGE_COLUMNS
 
-By = Annotated[
-    str, typer.Option("--by", help="Dimensions, separated by commas: tenant, key, model, pool, speculative, day, hour.")
-]
+By = Annotated[str, typer.Option("--by", help="Comma-separated: tenant, key, model, pool, speculative, day, hour.")]
 Since = Annotated[str, typer.Option("--since", help="The first hour, such as 2026-11-01 or 2026-11-01T08:00; UTC.")]
 Until = Annotated[str, typer.Option("--until", help="The first hour that no longer counts.")]
 StateDir = Annotated[

@@ -12,10 +12,10 @@ def show_echo(metrics: Metrics, canary: EchoCanary) -> None:
         canary: Asks.
     """
     metrics.read(
-        "counter", "specgate_echo_identifiers", "Identifiers that the echo canary had copied, by what became of them",
+        "counter", "specgate_echo_identifiers", "Identifiers that the echo canary had copied, by outcome",
         ["model", "pool", "outcome"], canary.identifiers.items,
     )  # fmt: skip
     metrics.read(
-        "counter", "specgate_echo_tokens", "Tokens that the echo canary took of a pool, which no tenant is charged for",
+        "counter", "specgate_echo_tokens", "Tokens that the echo canary used, charged to no tenant",
         ["model", "pool"], canary.tokens.items,
     )  # fmt: skip

@@ -92,17 +92,15 @@ class ReplicaMetrics:
                 lambda: [((), float(vitals.refused_update() is not None))],
             ),
             (
-                "specgate_advisories_age_days", "Days since the advisory that waits longest was last checked", (), age,
+                "specgate_advisories_age_days", "Days since the least recently checked advisory was checked", (), age,
             ),
         ):  # fmt: skip
             metrics.read("gauge", name, description, labels, reading)
         metrics.read(
-            "counter", "specgate_background_failures", "Failures of what runs beside the requests, and begins again",
+            "counter", "specgate_background_failures", "Failures of background tasks, which restart",
             ("part",), lambda: [((part,), float(count)) for part, count in vitals.failures.items()],
         )  # fmt: skip
-        self._lag = metrics.histogram(
-            "specgate_event_loop_lag_seconds", "How late the event loop runs what is due", _LAG_BUCKETS_S
-        )
+        self._lag = metrics.histogram("specgate_event_loop_lag_seconds", "How late the event loop is", _LAG_BUCKETS_S)
 
     async def run(self) -> None:
         """Measures the event loop for ever, four times a second."""

@@ -35,7 +35,7 @@ class ResultMetrics:
 
         self._near_copies = metrics.counter(
             "specgate_near_copies",
-            "Calls that name what the prompt has but for one slip, by model, pool and class",
+            "Calls with a near copy of a name in the prompt",
             *_CELL,
         )
 

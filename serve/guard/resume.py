@@ -116,8 +116,7 @@ class Resumes:
         self._models = models
         self._count = metrics.counter(
             "specgate_resumes",
-            "Broken answers that went on elsewhere, by how that ended and what was wrong, or why they reran (rerun) or"
-            " ended there (error)",
+            "Broken answers that were to continue elsewhere, by how that ended and what was wrong",
             "model",
             "outcome",
             "reason",

@@ -79,6 +79,6 @@ def show_limits(metrics: Metrics, accounts: Accounts) -> None:
     )
     metrics.read(
         "gauge", "specgate_ledger_age_seconds",
-        "Time since the ledger of limits, and the store that clusters share, last answered",
+        "Time since the ledger of limits, or its store, last answered",
         ["mode"], lambda: [(("alone" if accounts.alone else "shared",), accounts.ledger_age_s)],
     )  # fmt: skip

@@ -61,7 +61,7 @@ class Stalls:
         self._models = models
         self._count = metrics.counter(
             "specgate_stalled_streams",
-            "Streams whose engine was silent for much longer than before: given up, or kept because too many were",
+            "Streams whose engine stalled: given up, or kept because too many were",
             "model",
             "outcome",
         )

@@ -109,7 +109,7 @@ class Shadows:
         clock: Monotonic seconds.
 
     Attributes:
-        skipped: Copies that were not made or not answered because of the load, by model and pool.
+        skipped: Copies skipped because of the load, by model and pool.
         faults: Comparisons that failed for a fault of this code, by model and pool: they say nothing of the candidate.
     """
 

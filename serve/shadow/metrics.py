@@ -17,10 +17,10 @@ def show_shadows(metrics: Metrics, shadows: Shadows) -> None:
         shadows.totals,
     )  # fmt: skip
     metrics.read(
-        "counter", "specgate_shadow_skipped", "Copies that were not made or not answered because of the load",
+        "counter", "specgate_shadow_skipped", "Copies skipped because of the load",
         ["model", "pool"], shadows.skipped.items,
     )  # fmt: skip
     metrics.read(
-        "counter", "specgate_shadow_faults", "Comparisons with a candidate that the gateway's own code failed at",
+        "counter", "specgate_shadow_faults", "Comparisons with a candidate that failed in the gateway's own code",
         ["model", "pool"], shadows.faults.items,
     )  # fmt: skip

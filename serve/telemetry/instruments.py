@@ -32,7 +32,7 @@ _DEFAULTS = TelemetryConfig()
 _NOTHING: Mapping[str, Attribute] = MappingProxyType({})
 _ANSWER_LABELS = ("model", "pool", "speculative", "request_class")
 _ANSWERS = (
-    ("specgate_answer_tokens", "Tokens of answers whose engine told their number"),
+    ("specgate_answer_tokens", "Tokens of answers whose engine reported their number"),
     ("specgate_answer_seconds", "Time of the same answers, from sending the request to their end"),
 )
 _DURATION_BUCKETS_S = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
@@ -122,7 +122,7 @@ class Telemetry:
             "reason",
         )
         self._history = metrics.counter(
-            "specgate_history_malformed", "Calls of earlier turns at fault", "model", "mode", "kind"
+            "specgate_history_malformed", "Malformed calls of earlier turns", "model", "mode", "kind"
         )  # fmt: skip
 
     def request(self, path: str, headers: Mapping[str, str], *, continued: bool = True) -> AbstractContextManager[Span]:

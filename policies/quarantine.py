@@ -9,6 +9,7 @@ from policies.errors import PolicyError
 from policies.policy import Policy, QuarantineReason, ServingOption
 
 _REFERENCE_ORDER = ("speculative", "opt_out", "standard")  # the last is the best
+_KINDS = tuple(name for name, bit in BIT.items() if bit & CHECKED and name != "plain")
 _EXAMPLE = class_of(BIT["tools_auto"] | BIT["strict"] | BIT["thinking"])
 
 
@@ -53,10 +54,13 @@ def mask_of_class(request_class: str) -> int:
     Raises:
         PolicyError: It names no class whose answers can be checked.
     """
-    masks = masks_of(request_class)
+    try:
+        masks = masks_of(request_class)
+    except PolicyError:
+        masks = ()
     if len(masks) != 1 or not masks[0] & CHECKED or masks[0] & BIT["plain"] or class_of(masks[0]) != request_class:
         raise PolicyError(
             f"{request_class!r} is not a class whose answers are checked; such a class lists kinds that can be checked "
-            f"(tools_auto, json_schema, ...), then strict, then thinking, such as {_EXAMPLE!r}"
+            f"({', '.join(_KINDS)}), then strict, then thinking, such as {_EXAMPLE!r}"
         )
     return masks[0]

@@ -72,6 +72,7 @@ class AdminRoutes:
         max_body_bytes: Of a request that is to be explained.
         keys: The store of keys; None if there is none.
         names: As of `Authorized`.
+        models: Those that are served, by their own names.
     """
 
     def __init__(
@@ -83,8 +84,10 @@ class AdminRoutes:
         max_body_bytes: int,
         keys: KeyStore | None = None,
         names: Collection[str] | None = None,
+        models: Collection[str] = (),
     ) -> None:
         self._keys = keys
+        self._models = models
         self._names = names
         self._replicas = replicas
         self._watch = watch
@@ -116,7 +119,7 @@ class AdminRoutes:
         app.add_api_route("/admin/v1/request", self.request, methods=read)
         app.add_api_route("/admin/v1/audit", self.audit, methods=read)
         if self._keys is not None:
-            app.include_router(KeysApi(self._keys, self._changes).routes())
+            app.include_router(KeysApi(self._keys, self._changes, self._models).routes())
         else:
             for path in (
                 "/admin/v1/keys",

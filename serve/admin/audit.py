@@ -274,7 +274,10 @@ def verify(path: Path, expected: str = "", *, key_file: Path | None = None, foll
     """
     files = _files(path) if path.is_dir() else [path]
     if not files or (not path.is_dir() and not path.is_file()):
-        raise ConfigError(f"there is no audit log in {path}")
+        raise ConfigError(
+            f"there is no audit log in {path}; a gateway writes one if `admin.audit_dir` names a folder, else it keeps "
+            "the newest lines in memory: `specgate audit list`"
+        )
     try:
         return _verified(path, files, expected, Seal(key_file) if key_file is not None else None, follows)
     except OSError as error:

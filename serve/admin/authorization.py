@@ -7,7 +7,7 @@ from starlette.types import ASGIApp
 
 from serve.access.principal import NOBODY, Authenticate, Principal
 from serve.access.token import without_secrets
-from serve.admin.routes import ANY_KEY, OPEN, Rules, rules_of
+from serve.admin.routes import ADMIN_PORT, ANY_KEY, DATA_PORT, OPEN, Rules, rules_of
 from serve.config.exposure import is_address
 from serve.dialects.table import refusal
 from serve.errors import (
@@ -22,6 +22,11 @@ from serve.http1.asgi import Receive, Scope, Send
 from serve.proxy.headers import request_headers, request_id_of
 
 _HOST = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([^\[\]:/?#@\s]+))(?::\d*)?")
+# Of the gateway's two ports, what is asked for at the wrong one.
+_OTHER_PORT = (
+    (DATA_PORT, ", but at the gateway's own port, 8000 by default: this is the admin API."),
+    (ADMIN_PORT, ", but at the admin API, which has a port of its own, 8001 by default."),
+)
 PRINCIPAL = "specgate.principal"  # key of the scope's `state`
 OnRefusal = Callable[[Scope, Mapping[str, str], Principal | None, GatewayError], None]
 
@@ -87,7 +92,9 @@ class Authorized:
     def _unserved(self, path: str) -> str:
         """Returns the message for a path that is no route: mostly a client's base URL has a `/v1` too many or few."""
         near = next((known for known in (path.removeprefix("/v1"), f"/v1{path}") if known in self._rules), None)
-        return f"{path} is not served here" + (f", but {near} is: check the client's base URL." if near else ".")
+        if near is not None:
+            return f"{path} is not served here, but {near} is: check the client's base URL."
+        return f"{path} is not served here{next((why for rules, why in _OTHER_PORT if rules_of(rules, path)), '.')}"
 
     def _principal(self, scope: Scope, headers: Mapping[str, str], needed: str) -> Principal:
         principal = NOBODY

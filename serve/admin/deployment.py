@@ -48,7 +48,7 @@ class AdminApi:
         access = LiveAccess(parsed.access, self._keys) if keyed else OpenAccess()
         names = None if keyed else (admin.host.lower(), *admin.names)  # with keys, a page lacks one
         most = parsed.limits.max_body_bytes
-        api = AdminRoutes(self._replicas, watch, audit, access.authenticate, most, store, names)
+        api = AdminRoutes(self._replicas, watch, audit, access.authenticate, most, store, names, tuple(parsed.models))
         tls = {"ssl_certfile": admin.tls_certfile, "ssl_keyfile": admin.tls_keyfile} if admin.tls_certfile else {}
         await self._listener.start(api.app(), protocol_factory({}), **tls)
         self._running = [asyncio.create_task(each) for each in (watch.run(), access.run(), api.run())]

@@ -1,8 +1,9 @@
 """The admin API's routes for keys and tenants. What a caller may do with whose keys, the store decides."""
 
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
+from fnmatch import fnmatchcase
 from typing import Annotated, Any, TypeVar
 
 import fastapi
@@ -45,11 +46,13 @@ class KeysApi:
     Args:
         store: Of the keys and tenants.
         audit: Gets every change before it takes effect.
+        models: Those that are served.
     """
 
-    def __init__(self, store: KeyStore, audit: Audit) -> None:
+    def __init__(self, store: KeyStore, audit: Audit, models: Collection[str]) -> None:
         self._store = store
         self._audit = audit
+        self._models = models
 
     def routes(self) -> fastapi.APIRouter:
         """Returns the routes."""
@@ -69,12 +72,16 @@ class KeysApi:
         return _listing([key_object(key) for key in self._store.keys(_principal(request), tenant)])
 
     async def create(self, request: fastapi.Request, response: fastapi.Response) -> dict[str, Any]:
-        """Makes a key; the response is the only place where its token is ever seen."""
+        """Makes a key; the response is the only place where its token is ever seen.
+
+        It names as well what the key's `models` allow and no model is called.
+        """
         terms = await _body(request, KeyTerms)
         with self._witness(request, "keys.create") as witness:
             issued = self._store.create(terms, _principal(request), lambda key: witness(key.id, None, key_object(key)))
         response.headers.update(_NO_STORE)
-        return issued_object(issued)
+        unmatched = [each for each in terms.models if not any(fnmatchcase(model, each) for model in self._models)]
+        return {**issued_object(issued), **({"unmatched_models": unmatched} if unmatched and self._models else {})}
 
     async def rotate(self, request: fastapi.Request, response: fastapi.Response, key_id: str) -> dict[str, Any]:
         """Gives a key another secret; the old one stays valid for a while."""

@@ -34,7 +34,7 @@ def doctor(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Examine a configuration, or an engine's command line; exit code 1 if it has hazards that nothing covers."""
+    """Check a configuration, or an engine's command line; exits with 1 if any hazard is not mitigated."""
     if (config is None) is (not command):
         raise ConfigError("give either --config FILE or, behind `--`, the command line of an engine")
     if fact and config is not None:

@@ -167,3 +167,8 @@ def _show(key: Object, as_json: bool) -> None:
     sys.stdout.write(f"{key['token']}\n")
     ends = f", ends {key['expires']}" if key["expires"] else ""
     sys.stderr.write(f"Key {key['id']} of {key['tenant']}{ends}. The token is shown only this once.\n")
+    if unmatched := key.get("unmatched_models"):
+        names = ", ".join(unmatched)
+        sys.stderr.write(
+            f"warning: no model is called {names} now: the key gets 404 until one is (own names, no aliases)\n"
+        )

@@ -1,5 +1,6 @@
 """`specgate tenants`: the terms of the teams that share a gateway."""
 
+from collections.abc import Mapping
 from typing import Annotated
 
 import typer
@@ -52,8 +53,8 @@ def set_terms(
     if as_json:
         print_json(tenant)
     else:
-        text = f"{name} has weight {tenant['weight']:g} and the limits {tenant['limits'] or 'none'}"
-        of_models = f"; of models: {tenant['model_limits']}" if tenant["model_limits"] else ""
+        text = f"{name} has weight {tenant['weight']:g} and the limits {_limits(tenant['limits']) or 'none'}"
+        of_models = "".join(f"; of {model}: {_limits(each)}" for model, each in tenant["model_limits"].items())
         console().print(text + of_models, markup=False)
 
 
@@ -75,6 +76,12 @@ def list_all(url: Url = LOCAL, state_dir: StateDir = None, as_json: Json = False
         return
     table = Table("tenant", "weight", "limits", "limits of models", "first priority")
     for tenant in tenants:
-        row = (tenant["limits"], tenant["model_limits"])
-        table.add_row(tenant["name"], f"{tenant['weight']:g}", *map(str, row), tenant["priority_ceiling"])
+        of_models = "; ".join(f"{model}: {_limits(each)}" for model, each in tenant["model_limits"].items())
+        limits = _limits(tenant["limits"])
+        table.add_row(tenant["name"], f"{tenant['weight']:g}", limits, of_models, tenant["priority_ceiling"])
     console().print(table)
+
+
+def _limits(limits: Mapping[str, float | None]) -> str:
+    """Returns limits as they are given on the command line."""
+    return ", ".join(f"{name}={value:.15g}" for name, value in limits.items() if value is not None)

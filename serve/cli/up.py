@@ -92,7 +92,13 @@ def _print(report: CheckReport, findings: list[ClusterFinding]) -> None:
     for finding in findings:
         out.print(f"[{_STYLE[finding.level]}]{finding.level:8}[/]{finding.about}: ", end="")
         out.print(finding.message, markup=False)
-    out.print("[red]cannot work as configured[/]" if _errors(findings) else "[green]no problems found[/]")
+    todo = sum(finding.level == "todo" for finding in findings)
+    if _errors(findings):
+        out.print("[red]cannot work as configured[/]")
+    elif todo:
+        out.print(f"[yellow]no problems found, but {todo} placeholders to replace before it can start[/]")
+    else:
+        out.print("[green]no problems found[/]")
 
 
 def _memory(report: CheckReport) -> Table:

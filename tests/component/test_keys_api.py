@@ -77,6 +77,25 @@ async def test_a_key_is_made_used_rotated_and_revoked() -> None:
         assert (await admin_api.ask(admin_api.admin, "DELETE", f"/keys/{made['id']}"))[0] == 400
 
 
+async def test_patterns_that_no_model_matches_are_told_to_whoever_makes_the_key() -> None:
+    async with running() as admin_api:
+        body = {"tenant": "blue", "models": ["nope-*", "m*", "*"]}
+        status, made = await admin_api.ask(admin_api.admin, "POST", "/keys", body)
+        _, plain = await admin_api.ask(admin_api.admin, "POST", "/keys", {"tenant": "blue"})
+    assert (status, made["unmatched_models"]) == (200, ["nope-*"])
+    assert "unmatched_models" not in plain
+
+
+async def test_what_is_asked_for_at_the_wrong_port_is_sent_to_the_other() -> None:
+    async with (
+        running() as admin_api,
+        aiohttp.ClientSession() as session,
+        session.post(f"{admin_api.url}/v1/chat/completions", json={}) as response,
+    ):
+        status, reply = response.status, await response.json()
+    assert (status, "at the gateway's own port" in reply["error"]["message"]) == (404, True)
+
+
 async def test_a_tenants_admin_stays_within_its_tenant_and_its_rights() -> None:
     async with running() as admin_api:
         status, _ = await admin_api.ask(admin_api.own, "POST", "/keys", {"tenant": "red", "scopes": ["infer"]})

@@ -109,7 +109,7 @@ async def test_what_is_lifted_is_back() -> None:
         ({"pool": "fast"}, "it has speculative, standard"),
         ({"request_class": "tools"}, "not a class whose answers are checked"),
         ({"request_class": "plain"}, "not a class whose answers are checked"),
-        ({"request_class": "nope"}, "unknown request class"),
+        ({"request_class": "tools_atuo"}, "kinds that can be checked (tools_auto, tools_forced, json_object"),
         ({"speculative": False}, "never answers without speculation"),
     ],
 )

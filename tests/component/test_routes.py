@@ -184,6 +184,12 @@ async def test_a_base_url_with_a_v1_too_many_or_too_few_is_named_as_the_cause(pa
     )
 
 
+async def test_a_route_of_the_admin_api_is_sent_to_its_port() -> None:
+    async with gateway() as url:
+        status, _, body = await ask("GET", f"{url}/admin/v1/quarantine")
+    assert (status, "at the admin API, which has a port of its own" in body.decode()) == (404, True)
+
+
 @pytest.mark.parametrize("path", INFERENCE)
 async def test_pages_get_nothing_unless_the_configuration_names_their_site(path: str) -> None:
     async with gateway() as url, gateway(http={"cors_origins": ["https://other.example.com"]}) as other:

@@ -55,6 +55,7 @@ async def admin_before(
     audit: Path | None = None,
     keys: KeyStore | None = None,
     names: Collection[str] | None = None,
+    models: Collection[str] = ("m",),
 ) -> AsyncIterator[Ports]:
     """Runs an admin API before apps with the operators' routes of gateway replicas.
 
@@ -64,11 +65,12 @@ async def admin_before(
         audit: Folder of the audit log.
         keys: The store of keys.
         names: By which the admin API may be asked for.
+        models: Those that are served.
     """
     known = GatewayReplicas(lambda: 0.0)
     watch = Watch(known)
     log = AuditLog(audit)
-    api = AdminRoutes(known, watch, log, authenticate, _MAX_BODY_BYTES, keys, names)
+    api = AdminRoutes(known, watch, log, authenticate, _MAX_BODY_BYTES, keys, names, models)
     async with _all_listening(replicas, known), listening(api.app(), {}) as admin_api:
         watching = asyncio.create_task(watch.run())
         try:

@@ -123,6 +123,8 @@ def test_a_tenants_terms_are_set_and_removed(tmp_path: Path) -> None:
     for wrong in ("concurrency=3", ":concurrency=3", "m:concurrency", "m:speed=3"):
         run("tenants", "set", "red", "--model-limit", wrong, *at, code=2)
     run("tenants", "set", "red", "--weight", "0", *at, code=2)
+    shown = run("tenants", "set", "red", "--limit", "tokens_per_minute=1000000", *at).stdout
+    assert "tokens_per_minute=1000000" in shown
     run("tenants", "remove", "red", *at)
     run("tenants", "remove", "red", *at, code=2)
 

@@ -59,6 +59,7 @@ def test_check_shows_nodes_and_memory_and_starts_nothing(specgate: Run, started:
     assert code == 0, output
     assert "kimi-k2.6/speculative" in output
     assert "131,072" in output
+    assert "5 placeholders to replace before it can start" in output
     assert started == []
 
 

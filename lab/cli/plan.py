@@ -29,7 +29,7 @@ def plan(
     tpot_ms: Annotated[float, typer.Option(help="99th percentile of the time per further token.")] = 100.0,
     rate: Annotated[float, typer.Option(min=0.001, help="Requests per second, if the traffic has no times.")] = 10.0,
     speed: Annotated[float, typer.Option(min=0.001, help="Replay traces so many times faster.")] = 1.0,
-    most_gpus: Annotated[int, typer.Option(min=1, help="Most GPUs to consider.")] = 16,
+    most_gpus: Annotated[int, typer.Option(min=1, help="Maximum number of GPUs.")] = 16,
     live: Annotated[bool, typer.Option("--live", help="Find better draft lengths for a running gateway.")] = False,
     url: Url = LOCAL,
     as_json: Json = False,

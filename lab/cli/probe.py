@@ -65,7 +65,7 @@ def probe(
         bool,
         typer.Option("--echo", help="Test instead whether identifiers are copied exactly."),
     ] = False,
-    identifiers: Annotated[int, typer.Option(min=8, help="With --echo: most to be copied.")] = 3200,
+    identifiers: Annotated[int, typer.Option(min=8, help="With --echo: maximum number.")] = 3200,
     seed: Annotated[int, typer.Option(help="With --echo: selects the identifiers.")] = 0,
     out: Annotated[
         Path | None, typer.Option("--out", help="Log of the trials, from which an interrupted run resumes.")

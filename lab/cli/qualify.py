@@ -54,7 +54,7 @@ def qualify(
     corruption: Annotated[
         float, typer.Option(min=0.001, max=0.5, help="Share of changed identifiers at which an engine fails.")
     ] = 0.003,
-    most: Annotated[int, typer.Option(min=8, help="Most requests of one test.")] = 480,
+    most: Annotated[int, typer.Option(min=8, help="Maximum requests of one test.")] = 480,
     seed: Annotated[int, typer.Option(help="Selects the prompts.")] = 0,
     timeout_s: Annotated[float, typer.Option(min=0.1, help="Longest time for one request.")] = 120,
     as_json: Json = False,

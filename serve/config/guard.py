@@ -31,7 +31,7 @@ class GuardConfig:
         arguments: When the arguments of a streamed call are sent. `held`: once the call is complete and valid. `live`:
             while they grow, as far as they are certain to be valid. `auto`: live where the pool's answers of this class
             have been clean and no advisory warns. The header `x-specgate-arguments` overrides it.
-        max_held_bytes: Most of one response that may be held for a check; more is an `engine_error`, and rerun.
+        max_held_bytes: Bytes of one response that may be held for a check; more is an `engine_error`, and rerun.
         near_copies: Calls that name a path, identifier, URL or number from the prompt with one slip: `count` them
             against the pool, `rerun` them once as well, or `off`.
         resume: Which broken answers continue on another replica instead of starting again. `guarded`: checked ones
@@ -40,7 +40,7 @@ class GuardConfig:
             advisory warns of it. `off`: rerun it unchanged.
         stall_s: A stream continues elsewhere, as `resume` says, if its engine is silent for so long and ten times its
             longest pause. 0: only `limits.stream_idle_timeout_s` ends it.
-        stall_share: Most of a model's streams that may be moved for silence.
+        stall_share: Largest share of a model's streams that may leave a silent engine.
         history: Malformed calls of earlier turns: `fix` them, `warn` (count them), or `off`.
     """
 

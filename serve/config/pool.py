@@ -229,7 +229,7 @@ def check_url(url: str) -> None:
 
 
 class ShadowConfig(_Strict):
-    """A candidate pool that serves nobody: it gets copies of requests, and its answers are judged and thrown away.
+    """A candidate pool that serves no clients: it gets copies of requests, and its answers are judged and discarded.
 
     Attributes:
         pool: The candidate, one of the model's pools.

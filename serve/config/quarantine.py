@@ -50,8 +50,8 @@ class EchoConfig:
 
     Attributes:
         every_s: Seconds between two rounds of requests to a pool.
-        share: Most of a pool's tokens that these requests may take; the first rounds on a new build may borrow from
-            later ones.
+        share: Largest share of a pool's tokens that these requests may use; the first rounds on a new build may borrow
+            from later ones.
         least: Requests, about 1,000 tokens each, that each round makes in any case.
     """
 

@@ -141,7 +141,7 @@ class RateLimitsConfig:
         estimate: The output reserved for a request. `strict`: all that it may have. `expected`: what three quarters of
             similar answers do not exceed; the rest is a debt.
         burst_s: Seconds of a rate that may be spent at once.
-        output_caps: Most tokens of one answer by model, reserved where a request sets no lower limit. With `strict`,
+        output_caps: Maximum tokens of one answer by model, reserved where a request sets no lower limit. With `strict`,
             set it to what engines really allow.
         output_cap: The same for models that are not in `output_caps`.
         tokens_per_image: Reserved for each image.

@@ -15,7 +15,7 @@ from serve.parsing.families import find_grammar, grammars_by_markup
 
 _COUNTERS_SINCE = Version("0.10")  # before, vLLM had these counters under other names, whether it drafted or not
 _FAMILY = re.compile(
-    r"kimi-k\d|qwen\d(?:\.\d)?(?:-coder|-next)?|deepseek-(?:v\d(?:\.\d)?|r\d)|glm-\d(?:\.\d)?|minimax-m\d|mimo-v\d"
+    r"kimi-k\d|qwen3\.8-flash|qwen\d(?:\.\d)?(?:-coder|-next)?|deepseek-(?:v\d(?:\.\d)?|r\d)|glm-\d(?:\.\d)?|minimax-m\d|mimo-v\d"
     r"|gpt-oss|gemma-?\d|llama-\d(?:\.\d)?|mistral|mixtral|phi-\d|nemotron-\d"
 )
 _VERSION = re.compile(r"kimi-k(\d\.\d)")

@@ -202,6 +202,7 @@ def test_several_models_behind_one_url_are_not_one_engine() -> None:
         ("moonshotai/Kimi-K2.6", "kimi-k2", "2.6", None),
         ("/models/Qwen3-Coder-480B-A35B-Instruct-FP8", "qwen3-coder", None, "fp8"),
         ("Qwen/Qwen3.6-27B", "qwen3.6", None, None),
+        ("Qwen/Qwen3.8-Flash-Next", "qwen3.8-flash", None, None),
         ("/srv/prod", None, None, None),
         ("/models/tiny-kimi", None, None, None),
     ],

@@ -85,8 +85,9 @@ def test_what_is_known_of_sglang(shipped, known, request_, reason):
     assert decision.speculative
 
 
-def test_a_detector_that_depends_on_the_cut_of_the_text_reads_no_drafted_stream(shipped):
-    facts = [facts_from_engine_args("m", "s", "x", None, {}, SGLANG | {"hybrid": False, "tool_parser": "mistral"})]
+@pytest.mark.parametrize("parser", ["mistral", "deepseekv3"])
+def test_a_detector_that_depends_on_the_cut_of_the_text_reads_no_drafted_stream(shipped, parser):
+    facts = [facts_from_engine_args("m", "s", "x", None, {}, SGLANG | {"hybrid": False, "tool_parser": parser})]
     policy = compile_policy(facts, shipped, PolicySettings())
     assert decide(policy, RequestFeatures("m", **TOOLS), None).refused
     assert decide(policy, RequestFeatures("m", **TOOLS | {"stream": False}), None).speculative

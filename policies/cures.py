@@ -7,7 +7,10 @@ from typing import Any
 from policies.advisory import Advisory
 from policies.classes import masks_of_all
 from policies.facts import PoolFacts
+from policies.freshness import newest_checked
 from policies.vllm_args import default_runner
+
+_OR_NEWER = "or newer"
 
 
 def tried_cures(advisory: Advisory, facts: PoolFacts, advisories: Iterable[Advisory]) -> tuple[str, ...]:
@@ -15,26 +18,38 @@ def tried_cures(advisory: Advisory, facts: PoolFacts, advisories: Iterable[Advis
 
     A cure that names no facts can't be tried and is kept. One after which the advisory still speaks, or another one is
     known to break the same requests, is left out; one after which another suspects them, or breaks others, says so.
+    Where the first version that helps has a hazard of its own, the newest that was checked is tried, and named.
 
     Args:
         advisory: Speaks of the pool.
         facts: The pool's.
         advisories: All that there are.
     """
-    others = tuple(each for each in advisories if each.id != advisory.id)
-    before = {each.id for each in others if each.matches(facts)}
+    known = tuple(advisories)
+    others = tuple(each for each in known if each.id != advisory.id and _forbids(each))
+    # One that speaks because a fact is not known holds less than one that speaks of what is.
+    before = {each.id: each.assumptions(facts) for each in others if each.matches(facts)}
+
+    def new_after(change: Mapping[str, Any]) -> list[Advisory] | None:
+        """Returns what speaks only then; None if the change is no cure."""
+        after = changed(facts, change)
+        new = [each for each in others if each.matches(after) and before.get(each.id) != each.assumptions(after)]
+        harmful = advisory.matches(after) or any(_certain(each) and _overlap(each, advisory) for each in new)
+        return None if harmful else new
+
     clean: list[str] = []
     noted: list[str] = []
+    newest = newest_checked(known).get(facts.engine or "")
     for cure in advisory.cures:
-        if not cure.change:
-            clean.append(cure.text)
-            continue
-        after = changed(facts, cure.change)
-        new = [each for each in others if each.id not in before and _forbids(each) and each.matches(after)]
-        if advisory.matches(after) or any(_certain(each) and _overlap(each, advisory) for each in new):
-            continue
-        names = ", ".join(each.id for each in new)
-        (noted if new else clean).append(f"{cure.text} (then look at {names})" if new else cure.text)
+        new, text = new_after(cure.change) if cure.change else [], cure.text
+        if (new is None or new) and newest and _OR_NEWER in text and "engine_version" in cure.change:
+            at_newest = new_after({**cure.change, "engine_version": newest})
+            if at_newest is not None and (new is None or len(at_newest) < len(new)):
+                new, text = at_newest, f"{text} (take {newest})"
+        if new:
+            noted.append(f"{text} (then look at {', '.join(each.id for each in new)})")
+        elif new is not None:
+            clean.append(text)
     return (*clean, *noted)
 
 

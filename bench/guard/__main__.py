@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from bench.guard import correctness, cpu, detection, dialects, latency, report, unseen
+from bench.guard import correctness, cpu, detection, dialects, latency, report, resumes, unseen
 
 RATES = (0.01, 0.10, 0.50)
 
@@ -34,6 +34,7 @@ def sections(
         "cpu_us_per_chunk": cpu_time,
         "unseen": random_tools,
         "dialects": partial(dialects.measure, 0.5, requests),
+        "resumes": partial(resumes.measure, 100 if quick else 400),
     }
 
 

@@ -62,6 +62,9 @@ class TokenModel:
     Attributes:
         answers: Raw texts by the last message.
         faults: Of its next generations, in their order.
+        spoilt: Of the next generation of an answer, by the last message.
+        wrote: Tokens that went out in streams, by the last message.
+        went_on: Generations that went on with an answer, by the last message.
         pause_s: After each chunk.
         strikes: What hits the generations that are under way, each for those that began before it.
         hits: How often answers were hit, by their message; none is more than twice.
@@ -88,6 +91,9 @@ class TokenModel:
         self.worked = 0
         self.answers = answers
         self.faults = list(faults)
+        self.spoilt: dict[str, TokenFault] = {}
+        self.wrote: Counter[str] = Counter()
+        self.went_on: Counter[str] = Counter()
         self.pause_s = 0.0
         self.strikes: list[Strike] = []
         self.hits: Counter[str] = Counter()
@@ -135,12 +141,14 @@ class TokenModel:
         if _PROMPT_END in prompt[:-1]:
             end = prompt.index(_PROMPT_END) + 1
             prompt, prefix = prompt[:end], prompt[end:]
-        answer = [*self.encode(self.answers[self.decode(prompt[:-1])]), _TURN_END]
+        said = self.decode(prompt[:-1])
+        answer = [*self.encode(self.answers[said]), _TURN_END]
         if answer[: len(prefix)] != prefix:
             await arrival.json(error("no answer begins so", 400), 400)
             return
         limit = body.get("max_completion_tokens") or body.get("max_tokens") or len(answer)
-        fault = self.faults.pop(0) if self.faults else None
+        self.went_on[said] += prefix != []
+        fault = self.faults.pop(0) if self.faults else self.spoilt.pop(said, None)
         ids, reason = self._generated(answer[len(prefix) :], limit, fault)
         self.worked += len(prompt) + len(prefix) + len(ids)
         chat = None if prefix or not path.endswith("/chat/completions") else self._reader(body)
@@ -215,6 +223,7 @@ class TokenModel:
             choice |= {"stop_reason": None, **({"token_ids": piece} if told else {})}
             await arrival.write(encode_frame({**envelope, "choices": [choice]}))
             self.written += 1
+            self.wrote[said] += len(piece)
             await asyncio.sleep(self.pause_s)
             if last:
                 break

@@ -1,44 +1,63 @@
 """Where a broken answer is cut so that another engine can go on with it.
 
-Damage begins before it is seen. So the first cut is at the last structural boundary before it, the second one further
+Damage begins before it is seen. So the first cut is a little before it, the second one at a structural boundary further
 back, and then the request runs again from the start.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import re
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
 from typing import NamedTuple
 
 from serve.guard.core import Outcome
-from serve.parsing import CallEnd, CallStart, Content, Event, Reasoning, StreamParser
+from serve.guard.core.json_prefix import JsonPrefix
+from serve.guard.core.marker_table import REPLACEMENT
+from serve.guard.core.markup import has_markup
+from serve.parsing import CallArguments, CallEnd, CallStart, Content, Event, Fault, Reasoning, StreamParser
 from serve.parsing.machine import State
 
 
 class Cut(StrEnum):
     """A place in an answer.
 
-    `END`: where it broke off. `CALL`: before the call that is damaged. `CLIENT`: where the client is, which has got
-    nothing behind the beginning of a leaked marker. `BEFORE`: a boundary before the one of the first cut.
+    `END`: where it broke off. `SOUND`: where the arguments of the damaged call are no longer certain to be right.
+    `CALL`: before that call. `TEXT`: before markup in a text; its client has nothing of what follows. `BEFORE`: a
+    boundary before that of the call.
     """
 
     END = "end"
+    SOUND = "sound"
     CALL = "call"
-    CLIENT = "client"
+    TEXT = "text"
     BEFORE = "before"
 
 
-# By what was found: where the first resume goes on, and where the second one does.
-CUTS: Mapping[Outcome, tuple[Cut, Cut]] = {
-    Outcome.FAILED: (Cut.END, Cut.END),
+# By what was found: where the first resume goes on, where the second one does, and so on.
+CUTS: Mapping[Outcome, tuple[Cut, ...]] = {
+    Outcome.FAILED: (Cut.END,),
     Outcome.TRUNCATED: (Cut.END, Cut.CALL),
-    Outcome.INVALID_JSON: (Cut.CALL, Cut.BEFORE),
-    Outcome.SCHEMA_MISMATCH: (Cut.CALL, Cut.BEFORE),
+    Outcome.MARKER_LEAK: (Cut.TEXT, Cut.BEFORE),
+}
+# The same for what was found in a call.
+CUTS_IN_CALLS: Mapping[Outcome, tuple[Cut, ...]] = {
+    Outcome.TRUNCATED: (Cut.SOUND, Cut.CALL, Cut.BEFORE),
+    Outcome.INVALID_JSON: (Cut.SOUND, Cut.CALL, Cut.BEFORE),
+    Outcome.SCHEMA_MISMATCH: (Cut.SOUND, Cut.CALL, Cut.BEFORE),
+    Outcome.MARKER_LEAK: (Cut.SOUND, Cut.CALL, Cut.BEFORE),
     Outcome.UNKNOWN_TOOL: (Cut.CALL, Cut.BEFORE),
-    Outcome.MARKER_LEAK: (Cut.CLIENT, Cut.BEFORE),
 }
 MOST_RESUMES = 2
 MOST_LOSSES = 8  # of engines of one answer, as long as each has added to it
+GIVEN_UP = 32  # characters of arguments in front of the first that is doubtful; fewer if its member begins behind them
+# What a member or an item begins behind, or in front of; strings are there to be passed over.
+_MARKS = re.compile(r'"(?:[^"\\]|\\.)*+(?:"|\Z)|[{\[,]', re.DOTALL)
+# Markup that yields no call.
+_LEAKS = frozenset({"stray_marker", "stray_text", "malformed_call", "unresolved_call"})
+SoundPart = Callable[[str, str], int]
+"""Returns how many characters begin arguments that are right, given the name of a tool and the arguments."""
 
 
 def may_resume(outcome: Outcome, resumed: int, *, grew: bool) -> bool:
@@ -54,6 +73,18 @@ def may_resume(outcome: Outcome, resumed: int, *, grew: bool) -> bool:
     return resumed < (MOST_LOSSES if outcome is Outcome.FAILED and grew else MOST_RESUMES)
 
 
+def cuts_of(outcome: Outcome, resumed: int, *, in_call: bool) -> tuple[Cut, ...]:
+    """Returns where a broken answer may be cut, best first; nowhere if it must run again from the start.
+
+    Args:
+        outcome: What was wrong with it.
+        resumed: How often it has gone on already.
+        in_call: A call of it was damaged.
+    """
+    cuts = (CUTS_IN_CALLS.get(outcome) if in_call else None) or CUTS.get(outcome, ())
+    return cuts[min(resumed, len(cuts) - 1) :] if cuts else ()
+
+
 class Had(NamedTuple):
     """The part of an answer that a client has.
 
@@ -61,11 +92,13 @@ class Had(NamedTuple):
         reasoning: What it has of this text.
         content: What it has of this one.
         calls: The names of the tools that it was told to call.
+        arguments: What it has of the last call's, if that is not whole.
     """
 
     reasoning: str = ""
     content: str = ""
     calls: tuple[str, ...] = ()
+    arguments: str | None = None
 
 
 NOTHING_HAD = Had()
@@ -83,6 +116,58 @@ class Run(NamedTuple):
     calls: int
 
 
+class WrittenCall:
+    """A call in a text.
+
+    Attributes:
+        name: Of its tool.
+        arguments: As far as they are read.
+        ended: True if the text goes on behind it.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.ended = False
+        self._pieces: list[str] = []
+        self._lengths = [0]
+        self._places = [-1]
+
+    @property
+    def arguments(self) -> str:
+        return "".join(self._pieces)
+
+    @property
+    def length(self) -> int:
+        """Characters of its arguments."""
+        return self._lengths[-1]
+
+    @property
+    def unfinished(self) -> bool:
+        """True if nothing is wrong with it but that the text ends in it."""
+        arguments = self.arguments
+        if self.ended or REPLACEMENT in arguments or has_markup(arguments):
+            return False
+        prefix = JsonPrefix(must_be_object=True)
+        prefix.feed(arguments)
+        return not prefix.broken
+
+    def add(self, arguments: str, place: int) -> None:
+        """Takes more of its arguments.
+
+        Args:
+            arguments: What has been read.
+            place: Of the text, behind it; in front of a marker that brought it.
+        """
+        self._pieces.append(arguments)
+        self._lengths.append(self.length + len(arguments))
+        self._places.append(place)
+
+    def place(self, length: int) -> int | None:
+        """Returns the place behind so much of the arguments, or less if they come together; None if before all."""
+        place = self._places[bisect_right(self._lengths, length) - 1]
+        return None if place < 0 else place
+
+
 class Boundaries(NamedTuple):
     """The places of a text at which it can be cut.
 
@@ -90,28 +175,58 @@ class Boundaries(NamedTuple):
         runs: In their order.
         calls: That began in the text.
         client: The first place that has all that the client has; None if there is none.
+        leak: The first place at which there is markup, or text, that the client can't have.
+        end: Of the text.
     """
 
     runs: tuple[Run, ...]
-    calls: int
+    calls: tuple[WrittenCall, ...]
     client: int | None
+    leak: int
+    end: int
 
-    def place(self, cut: Cut, call: int) -> int | None:
+    def place(self, cut: Cut, call: int, sound: SoundPart) -> int | None:
         """Returns where to cut, in characters; None if there is no such place behind what the client has.
 
         Args:
             cut: Any but `END`.
             call: The first that is damaged.
+            sound: Judges its arguments.
         """
         if self.client is None:
             return None
-        if cut is Cut.CLIENT:
-            return self.client
-        if self.calls <= call:  # we do not see the call that the engine saw
+        if cut is Cut.TEXT:
+            before = [run.end for run in self.runs if self.client <= run.end <= self.leak]
+            return before[-1] if before else self.client if self.client <= self.leak else None
+        if len(self.calls) <= call:  # we do not see the call that the engine saw
             return None
+        if cut is Cut.SOUND:
+            written = self.calls[call]
+            if written.unfinished:
+                return self.end
+            kept = kept_of(written.arguments, sound(written.name, written.arguments))
+            place = written.place(kept)
+            return None if place is None else max(place, self.client)
         ends = [run.end for run in self.runs if run.calls <= call and run.end >= self.client]
         wanted = 2 if cut is Cut.BEFORE else 1
         return ends[-wanted] if len(ends) >= wanted else None
+
+
+def kept_of(arguments: str, sound: int) -> int:
+    """Returns how many characters of damaged arguments are kept; 0 if so few that the call may as well begin anew.
+
+    Args:
+        arguments: Of a call.
+        sound: So many of them begin arguments that are right.
+    """
+    begin = 0
+    for mark in _MARKS.finditer(arguments[: sound + 1]):
+        if mark[0] == ",":
+            begin = mark.start()
+        elif mark[0] in "{[" and mark.end() <= sound:
+            begin = mark.end()
+    kept = max(begin, sound - GIVEN_UP)
+    return kept if kept > 1 else 0
 
 
 def boundaries(parser: StreamParser, text: str, had: Had) -> Boundaries:
@@ -122,15 +237,18 @@ def boundaries(parser: StreamParser, text: str, had: Had) -> Boundaries:
         text: An answer, raw.
         had: What the client has of it.
     """
-    walk = _Walk(had)
+    walk = _Walk(had, len(text))
     machine = parser.machine
+    begun = 0
     for place, character in enumerate(text):
+        if not machine.held:
+            begun = place
         if machine.resumable:
             walk.pass_by(place, machine.state)
         elif not machine.held:
             walk.state = None
-        walk.take(parser.feed(character))
-    return Boundaries(tuple(walk.runs), walk.calls, walk.client)
+        walk.take(parser.feed(character), begun, place + 1 - len(machine.held))
+    return Boundaries(tuple(walk.runs), tuple(walk.calls), walk.client, walk.leak, len(text))
 
 
 class _Walk:
@@ -140,42 +258,71 @@ class _Walk:
         runs: Those so far.
         calls: Those that began so far.
         client: The first place that has all that the client has.
+        leak: As of `Boundaries`.
         state: The parser's, at the last place where no call was open; None if one has begun since.
     """
 
-    def __init__(self, had: Had) -> None:
+    def __init__(self, had: Had, end: int) -> None:
+        self.leak = end
         self.runs: list[Run] = []
-        self.calls = 0
+        self.calls: list[WrittenCall] = []
         self.client: int | None = None
         self.state: State | None = None
         self._reasoning, self._content = _Length(had.reasoning), _Length(had.content)
-        self._calls_left = len(had.calls)
+        self._live = had.arguments
+        self._calls_left = len(had.calls) - (had.arguments is not None)
 
     def pass_by(self, place: int, state: State) -> None:
         """Notes a place where no call is open."""
-        had_all = self._reasoning.reached and self._content.reached and self._calls_left <= 0
-        if self.client is None and had_all:
+        if self.client is None and self._has_all and self._live is None:
             self.client = place
-        run = Run(place, self.calls)
+        run = Run(place, len(self.calls))
         if state is self.state:
             self.runs[-1] = run
         else:
             self.runs.append(run)
         self.state = state
 
-    def take(self, events: Iterable[Event]) -> None:
-        """Notes what the next character has brought."""
+    def take(self, events: Iterable[Event], begun: int, place: int) -> None:
+        """Notes what the next character has brought.
+
+        Args:
+            events: Of that.
+            begun: Where the marker or the character begins that brought them.
+            place: Behind it.
+        """
         for event in events:
             match event:
                 case Reasoning(more):
                     self._reasoning.add(more)
                 case Content(more):
                     self._content.add(more)
-                case CallStart():
-                    self.calls += 1
+                    if self._content.exceeded:
+                        self.leak = min(self.leak, place - len(more))
+                case Fault(violation) if violation.kind in _LEAKS:
+                    self.leak = min(self.leak, violation.position)
+                case CallStart(name=name):
+                    self.calls.append(WrittenCall(name))
                     self.state = None
-                case CallEnd():
+                case CallArguments(number, more):
+                    self.calls[number].add(more, place if place == begun + 1 else begun)
+                    self._follow(self.calls[number], place)
+                case CallEnd(number):
                     self._calls_left -= 1
+                    self.calls[number].ended = True
+
+    @property
+    def _has_all(self) -> bool:
+        """True if the client has no more texts than these, and no more whole calls."""
+        return self._reasoning.reached and self._content.reached and self._calls_left <= 0
+
+    def _follow(self, call: WrittenCall, place: int) -> None:
+        """Notes the place that has what the client has of a call that is not whole."""
+        live = self._live
+        if self.client is None and live is not None and self._has_all and call.length >= len(live):
+            self._live = None
+            if call.arguments.startswith(live):
+                self.client = place
 
 
 class _Length:
@@ -183,14 +330,22 @@ class _Length:
 
     def __init__(self, had: str) -> None:
         self._wanted = len(had.strip())
-        self._written = 0
+        self._written = self._visible = 0
 
     @property
     def reached(self) -> bool:
         return self._written >= self._wanted
 
+    @property
+    def exceeded(self) -> bool:
+        """True if more is written than went out."""
+        return self._visible > self._wanted
+
     def add(self, text: str) -> None:
-        self._written += len(text) if self._written else len(text.lstrip())
+        before = self._written
+        self._written += len(text) if before else len(text.lstrip())
+        if text and not text.isspace():
+            self._visible = self._written - len(text) + len(text.rstrip())
 
 
 def joined(had: str, text: str, held: str = "") -> str | None:

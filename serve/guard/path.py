@@ -163,7 +163,10 @@ class GuardedPath:
         """Puts a response under guard; if that fails, it can't be judged: None if it is to pass nevertheless."""
         streamed = attempt.response.is_stream
         try:
-            return guarded_response(exchange, model, _lazy(request), transcript, streamed=streamed, live=live)
+            hasty = len(request.decision.candidates) > 1
+            return guarded_response(
+                exchange, model, _lazy(request), transcript, streamed=streamed, live=live, hasty=hasty
+            )
         except (InvalidRequestError, *CONTROL):
             raise
         except BaseException as error:

@@ -218,6 +218,7 @@ def guarded_response(
     *,
     streamed: bool,
     live: bool = False,
+    hasty: bool = False,
 ) -> GuardedResponse:
     """Returns the guarded response to one request.
 
@@ -228,9 +229,10 @@ def guarded_response(
         transcript: Gets what comes in and what goes out.
         streamed: True for an SSE stream.
         live: Whether calls may go out while they grow.
+        hasty: As of `Guard`.
     """
     if streamed:
-        guard = Guard(model.guard, request, grammar=model.grammar, live=live)
+        guard = Guard(model.guard, request, grammar=model.grammar, live=live, hasty=hasty)
         return StreamedResponse(exchange, guard, transcript)
     return WholeResponse(exchange, WholeGuard(model.guard, request, grammar=model.grammar), transcript)
 

@@ -13,8 +13,8 @@ import msgspec
 from policies import Candidate
 from serve.config.pool import ModelConfig
 from serve.errors import GatewayError
-from serve.guard.core import Guard, Outcome
-from serve.guard.cut import CUTS, Boundaries, Cut, Had, boundaries, joined, may_resume
+from serve.guard.core import Guard, Outcome, Severity
+from serve.guard.cut import Boundaries, Cut, Had, SoundPart, boundaries, cuts_of, joined, may_resume
 from serve.proxy.attempts import Ask, Attempts
 from serve.proxy.raw_text import raw_text
 from serve.proxy.routed_request import RoutedRequest
@@ -62,14 +62,16 @@ class Broken(NamedTuple):
     Attributes:
         outcome: What is wrong with it.
         had: What its client has of it.
-        call: The first that is damaged; of no meaning for an engine that is gone.
+        call: The first that is damaged; None if nothing is wrong with any.
         resumed: How often it has gone on elsewhere already.
+        sound: Judges arguments.
     """
 
     outcome: Outcome
     had: Had
-    call: int = 0
+    call: int | None = None
     resumed: int = 0
+    sound: SoundPart = lambda *_: 0
 
     @classmethod
     def under(cls, guard: Guard) -> Broken:
@@ -81,9 +83,14 @@ class Broken(NamedTuple):
         view, verdict = guard.sent(), guard.verdicts[-1]
         if view.text_sent("reasoning_content"):
             raise CannotResumeError("engine")
-        had = Had(view.text_sent("reasoning"), view.text_sent("content"), tuple(view.names_sent))
-        calls = [defect.call for defect in verdict.defects if defect.call is not None]
-        return cls(verdict.outcome, had, min(calls, default=len(had.calls)), guard.resumed)
+        arguments = None if view.live is None else view.live.sent
+        had = Had(view.text_sent("reasoning"), view.text_sent("content"), tuple(view.names_sent), arguments)
+        calls = [
+            defect.call
+            for defect in verdict.defects
+            if defect.call is not None and defect.severity is not Severity.NOTE
+        ]
+        return cls(verdict.outcome, had, min(calls, default=None), guard.resumed, guard.sound_part)
 
 
 class Resumption(NamedTuple):
@@ -191,15 +198,15 @@ class Resumes:
             raise CannotResumeError("trial")  # which compares whole answers
         if not may_resume(broken.outcome, broken.resumed, grew=bool(written.ids.written)):
             raise CannotResumeError("resumed")
-        cuts = CUTS.get(broken.outcome)
-        if cuts is None:
+        cuts = cuts_of(broken.outcome, broken.resumed, in_call=broken.call is not None)
+        if not cuts:
             raise CannotResumeError("damage")
         prompt, ids = written.prompt or tuple(written.ids.prompt), [*written.kept, *written.ids.written]
         if not prompt or not ids:
             raise CannotResumeError("no_ids")
         able = [candidate for candidate in candidates if self._attempts.resumes(request, candidate)]
         cut = _Cutter(model, request, broken, written.pool, ids)
-        kept, text = await self.first(request, able, partial(cut.cut, cut=cuts[min(broken.resumed, len(cuts) - 1)]))
+        kept, text = await self.first(request, able, partial(cut.cut, cuts=cuts, begun=len(written.kept)))
         prefix = cut.prefix(kept, text, len(prompt))
         body = continuation(request.patch.apply(request.body), prompt, kept, text)
         resumed = request._replace(
@@ -246,29 +253,39 @@ class _Cutter:
         self._grammar = reader.grammar
         self._open = reader.opener(request.parsed)
         self._ids = ids
-        self._had, self._call = broken.had, broken.call
+        self._had, self._sound = broken.had, broken.sound
+        self._call = len(broken.had.calls) if broken.call is None else broken.call
 
-    async def cut(self, ask: Ask, candidate: Candidate, cut: Cut) -> tuple[list[int], str]:
+    async def cut(self, ask: Ask, candidate: Candidate, cuts: Sequence[Cut], begun: int) -> tuple[list[int], str]:
         """Returns the ids that are kept, and their text.
 
         Args:
             ask: Asks an engine, which knows what ids spell.
             candidate: Whose engine it is.
-            cut: Where.
+            cuts: Where, best first.
+            begun: Number of tokens with which the broken attempt began: there it is not cut again.
 
         Raises:
             CannotResumeError: There is no such place.
             GatewayError: The engine does not answer.
         """
         kept, text = await self._end(ask)
-        if cut is not Cut.END:
+        if cuts[0] is not Cut.END:
             if len(text) > _MOST_CHARS:
                 raise CannotResumeError("long")
-            found = await beside(len(text) > _LONG_CHARS, boundaries, self._open(), text, self._had)
-            kept, text = await self._before(ask, kept, text, found, cut)
+            found, places = await beside(len(text) > _LONG_CHARS, self._places, text, cuts)
+            if not places:
+                raise CannotResumeError("passed")
+            kept, text = await self._before_any(ask, kept, text, found, places, begun)
         if not kept:
             raise CannotResumeError("start")
         return kept, text
+
+    def _places(self, text: str, cuts: Sequence[Cut]) -> tuple[Boundaries, list[int]]:
+        """Returns where a text can be cut, and the places of the cuts that there are."""
+        found = boundaries(self._open(), text, self._had)
+        places = (found.place(cut, self._call, self._sound) for cut in cuts)
+        return found, [place for place in places if place is not None]
 
     async def _end(self, ask: Ask) -> tuple[list[int], str]:
         """Returns the tokens of whole characters, without the one that ended the turn."""
@@ -281,11 +298,20 @@ class _Cutter:
         turn = without_turn_end(text)
         return (kept, text) if turn == text else (kept[:-1], turn)
 
-    async def _before(self, ask: Ask, ids: list[int], text: str, found: Boundaries, cut: Cut) -> tuple[list[int], str]:
+    async def _before_any(
+        self, ask: Ask, ids: list[int], text: str, found: Boundaries, places: Sequence[int], begun: int
+    ) -> tuple[list[int], str]:
+        """Returns the tokens before the first of some places at which the attempt has not begun, and their text."""
+        for place in places:
+            kept, before = await self._before(ask, ids, text, place)
+            if len(kept) != begun or place == places[-1]:
+                break
+        if found.client is None or len(before) < found.client or not text.startswith(before):
+            raise CannotResumeError("token")  # one that holds both what is sound and what is not
+        return kept, before
+
+    async def _before(self, ask: Ask, ids: list[int], text: str, place: int) -> tuple[list[int], str]:
         """Returns the tokens before a place of the text, and their text."""
-        place = found.place(cut, self._call)
-        if place is None or found.client is None:
-            raise CannotResumeError("passed")
         low, high, before = 0, len(ids), ""
         while low < high:
             middle = (low + high + 1) // 2
@@ -294,8 +320,10 @@ class _Cutter:
                 low, before = middle, said
             else:
                 high = middle - 1
-        if not text.startswith(before) or len(before) < found.client:
-            raise CannotResumeError("token")  # one that holds both what is sound and what is not
+        for _ in range(_MOST_BYTES):
+            if low and not text.startswith(before):  # it ends inside a character
+                low -= 1
+                before = await _text_of(ask, ids[:low])
         return ids[:low], before
 
     def prefix(self, kept: list[int], text: str, prompt_tokens: int) -> KeptPrefix:

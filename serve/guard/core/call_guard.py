@@ -94,8 +94,12 @@ class CallCheck:
         if found is not None and severity is not Severity.SUSPECT:
             return of(*found)
         if REPLACEMENT in text:
-            return of(Outcome.TRUNCATED, "a cut character in the arguments", Severity.SUSPECT)
+            return self.cut_character(call, choice)
         return None if found is None else of(*found)
+
+    def cut_character(self, call: HeldCall, choice: int) -> Defect:
+        """Returns the suspicion that a character of a call was cut."""
+        return Defect(Outcome.TRUNCATED, Severity.SUSPECT, "a cut character in the arguments", choice, call.index)
 
     def near_copy(self, call: HeldCall, choice: int) -> Defect | None:
         """Returns the suspicion that a call without a defect names what the prompt has but for one slip."""
@@ -167,11 +171,12 @@ class CallGuard:
         log: Takes the defects.
         single: Whether the request allows one call only. What follows the first is dropped.
         live: Whether the first call that has not gone out may do so while it grows.
+        hasty: As of `Guard`.
     """
 
     def __init__(
         self, choice: int, check: CallCheck, view: ClientView, log: DefectLog, *, single: bool = False,
-        live: bool = False,
+        live: bool = False, hasty: bool = False,
     ) -> None:  # fmt: skip
         self._choice = choice
         self._check = check
@@ -181,6 +186,7 @@ class CallGuard:
         self._assembly = CallAssembly()
         self._current: HeldCall | None = None  # the one that the last entry was of
         self._newest: HeldCall | None = None
+        self._hasty = hasty and log.stops(Severity.SUSPECT)
         self._checked = 0  # calls that have been checked, of all that have begun
         self._withheld: list[HeldCall] = []  # checked, and not sent
         self._released = 0
@@ -218,6 +224,8 @@ class CallGuard:
         self._newest = self._assembly.newest
         if call.prefix.broken or entry.name:
             self._report_early(call)
+        if self._hasty and REPLACEMENT in entry.arguments:
+            self._report_cut_character(call)
 
     def feed_arguments(self, place: int, arguments: str) -> str | None:
         """Adds to the arguments of the call that began last.
@@ -240,6 +248,8 @@ class CallGuard:
         prefix.feed(arguments)
         if prefix.broken:
             self._report_early(call)
+        elif self._hasty and REPLACEMENT in arguments:
+            self._report_cut_character(call)
         elif prefix is self._prefix and prefix.ready and (ready := self._more()):
             return ready
         return ""
@@ -424,6 +434,9 @@ class CallGuard:
             return self._view.feed_call(ready)
         self._live = self._prefix = None
         return self._view.end_call(ready)
+
+    def _report_cut_character(self, call: HeldCall) -> None:
+        self._log.report_call(self._check.cut_character(call, self._choice))
 
     def _report_early(self, call: HeldCall) -> None:
         if defect := self._check.early_defect(call, self._choice):

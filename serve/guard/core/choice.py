@@ -32,6 +32,7 @@ class ChoiceGuard:
         view: What the client has of this choice; outlives the attempt.
         tolerates: Severities that hold nothing back, because no later attempt could do better.
         live: Whether a call may go out while it grows.
+        hasty: As of `Guard`.
 
     Attributes:
         calls: Guards the calls.
@@ -42,7 +43,7 @@ class ChoiceGuard:
 
     def __init__(
         self, index: int, expectation: Expectation, settings: GuardConfig, view: ClientView,
-        tolerates: frozenset[Severity], *, live: bool = False,
+        tolerates: frozenset[Severity], *, live: bool = False, hasty: bool = False,
     ) -> None:  # fmt: skip
         self.cut = False
         self.ended = False
@@ -55,7 +56,7 @@ class ChoiceGuard:
         self._log = log = DefectLog(index, tolerates)
         self.defects = log.defects
         self._check = CallCheck(expectation, settings)
-        self.calls = CallGuard(index, self._check, view, log, single=expectation.single, live=live)
+        self.calls = CallGuard(index, self._check, view, log, single=expectation.single, live=live, hasty=hasty)
         document = None
         if expectation.document is not None:
             document = DocumentGuard(expectation.document, self._check, log, hold=settings.hold_json)
@@ -125,6 +126,8 @@ class ChoiceGuard:
             self.calls.feed(entry)
             if self._tokens and self.calls.keep_tokens(self._tokens):
                 self._tokens = []
+            if self._texts.leaking:  # a call that was lost before this one; the client must not get them out of order
+                self._report_lost()
             steps += self.calls.ready()
         return steps
 
@@ -136,9 +139,15 @@ class ChoiceGuard:
             text: What the engine adds to it.
         """
         ready = self._texts.feed(name, text)
-        if self._texts.leaking and self._is_lost(name):
-            self._log.report(Outcome.MARKER_LEAK, f"markup in {name}", once=True)
+        if self._texts.leaking:
+            self._report_lost()
         return ready
+
+    def _report_lost(self) -> None:
+        """Reports the texts that hold a lost call."""
+        for name in TEXTS:
+            if self._is_lost(name):
+                self._log.report(Outcome.MARKER_LEAK, f"markup in {name}", once=True)
 
     def _is_lost(self, name: str) -> bool:
         """Returns whether a text holds a call that nothing that may follow would make right."""

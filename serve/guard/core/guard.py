@@ -8,10 +8,12 @@ from typing import Any
 
 from serve.config.guard import GuardConfig
 from serve.errors import IntegrityError
+from serve.guard.core.call_guard import CallCheck
 from serve.guard.core.choice import AttemptGuard, ChoiceGuard
 from serve.guard.core.chunk import ARGUMENTS, TextPlace, UsageSum, choices_of, lone_delta, stop_of
 from serve.guard.core.client_view import ClientView, Delta, LiveCall, Step, chunks_of
 from serve.guard.core.expectation import Expectation
+from serve.guard.core.live_prefix import sound_part
 from serve.guard.core.state import GuardState
 from serve.guard.core.token_details import details_of
 from serve.guard.core.verdict import Outcome, Severity, Verdict
@@ -35,6 +37,7 @@ class Guard:
         grammar: Format of the model's calls, if known; otherwise the markup itself tells.
         whole: True if nothing is sent before the answer is complete, so that a rerun replaces all of it.
         live: Whether calls may go out while they grow, as far as they are right in any case.
+        hasty: Whether an attempt ends once it is certain that it is not the last: somebody else is there to go on.
 
     Attributes:
         settings: As given.
@@ -45,13 +48,14 @@ class Guard:
 
     def __init__(
         self, settings: GuardConfig, request: Mapping[str, Any], *, grammar: str | None = None, whole: bool = False,
-        live: bool = False,
+        live: bool = False, hasty: bool = False,
     ) -> None:  # fmt: skip
         self.state = GuardState.OPEN
         self.verdicts: list[Verdict] = []
         self.settings = settings
         self._observing = settings.mode == "observe"
         self._whole = whole
+        self._hasty = hasty and not whole and not self._observing
         self._live = live and not whole and not self._observing
         self._expected = Expectation(request, grammar)
         self.takes_long = settings.near_copies != "off" and self._expected.prompt.is_long
@@ -74,6 +78,16 @@ class Guard:
     def sent(self, index: int = 0) -> ClientView:
         """Returns what the client has of a choice."""
         return self._view(index)
+
+    def sound_part(self, tool: str, arguments: str) -> int:
+        """Returns how many characters of a call's arguments begin arguments that are right, as far as can be told.
+
+        Args:
+            tool: That is called.
+            arguments: As JSON text, of which nothing may be right.
+        """
+        outline = CallCheck(self._expected, self.settings).outline(tool)
+        return 0 if outline is None else sound_part(outline, arguments)
 
     @property
     def response_id(self) -> str:
@@ -259,7 +273,9 @@ class Guard:
         if guard is None:
             if view.finished:
                 return []  # an earlier attempt brought this choice to its end
-            guard = ChoiceGuard(index, self._expected, self.settings, view, self._tolerated(), live=self._live)
+            guard = ChoiceGuard(
+                index, self._expected, self.settings, view, self._tolerated(), live=self._live, hasty=self._hasty
+            )
             self._attempt.choices[index] = guard
         if guard.broken or guard.ended:
             if guard.ended and (choice.get("delta") or {}).get("tool_calls") and not self._is_late:
@@ -305,7 +321,7 @@ class Guard:
         return len(self.verdicts) - self._resumed
 
     def _end_if_hopeless(self) -> None:
-        if self._attempt.hopeless:
+        if self._attempt.hopeless or (self._hasty and self._attempt.blocked):
             self._end_attempt(lost=True)
 
     def _unfinished(self) -> bool:
@@ -332,6 +348,8 @@ class Guard:
         if self._attempt.unjudged and self.settings.unjudged == "refuse":
             return False
         severities = {defect.severity for defect in self._attempt.defects()}
+        if self._hasty and self._unfinished():
+            severities.add(Severity.HARD)  # there is no whole answer
         if self.settings.mode == "strict":
             return severities <= {Severity.SUSPECT, Severity.NOTE}
         return self.settings.on_failure == "unclean" or Severity.HARD not in severities

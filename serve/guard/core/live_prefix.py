@@ -21,6 +21,7 @@ _LONG = 4096  # characters that come at once: nobody waits for them, so they nee
 _LONG_VALUE = 4096  # characters of a value that is judged before its document is whole
 _JUDGING_S = 0.005  # of one call's values
 _LONG_NUMBER = 300  # characters; what has more may be more than a number can be
+_PIECE = 32  # characters of arguments that are all there, of which nobody needs to know more exactly what is sound
 _BATCH = 32  # pieces that go out together: less than a second of a slow engine
 
 # Text in a string of which nothing could be markup, an end, or a part of an escape. Most pieces are no more than that.
@@ -284,6 +285,19 @@ class LivePrefix(JsonPrefix):
                 self._stop()
                 return
         self._safe = end
+
+
+def sound_part(outline: SchemaOutline, arguments: str) -> int:
+    """Returns how many characters of arguments might go out while they grow.
+
+    Args:
+        outline: Of the tool's parameters.
+        arguments: All of them.
+    """
+    prefix = LivePrefix(outline)
+    for start in range(0, len(arguments), _PIECE):
+        prefix.feed(arguments[start : start + _PIECE])
+    return len(prefix.take())
 
 
 def _is_doubtful(raw: str, value: Any) -> bool:

@@ -3,9 +3,14 @@
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.guard_harness import TOOLS as DECLARED
+from support.tokens import kimi_calls, qwen_call
 
-from serve.guard.core import Outcome
-from serve.guard.cut import CUTS, Cut, Had, boundaries, joined
+from serve.config.guard import GuardConfig
+from serve.guard.core import Guard, Outcome
+from serve.guard.cut import CUTS, CUTS_IN_CALLS, GIVEN_UP, Cut, Had, boundaries, cuts_of, joined, kept_of
 from serve.parsing import StreamParser
 
 CALL = "<tool_call>\n<function=f>\n<parameter=a>\n1\n</parameter>\n</function>\n</tool_call>"
@@ -15,7 +20,8 @@ TOOLS = [{"name": "f", "parameters": {"type": "object"}}]
 
 def place(text: str, cut: Cut, call: int = 0, grammar: str = "qwen3_coder", **had: Any) -> str | None:
     """What is kept of a text."""
-    found = boundaries(StreamParser(grammar, TOOLS), text, Had(**had)).place(cut, call)
+    sound = Guard(GuardConfig(), {"messages": [], "tools": DECLARED}).sound_part
+    found = boundaries(StreamParser(grammar, TOOLS), text, Had(**had)).place(cut, call, sound)
     return None if found is None else text[:found]
 
 
@@ -38,8 +44,61 @@ def test_no_cut_is_before_what_the_client_has() -> None:
     assert place(f"{CALL}\n{CALL}", Cut.CALL, 0, calls=("f",)) is None
 
 
-def test_a_leak_is_cut_off_where_the_client_is() -> None:
-    assert place("Hi there.</parameter> and so on", Cut.CLIENT, content="Hi there.") == "Hi there."
+def test_a_leak_is_cut_off_and_the_sound_calls_before_it_are_kept() -> None:
+    assert place("Hi there.</parameter> and so on", Cut.TEXT, content="Hi there.") == "Hi there."
+    two = f"Hi.{CALL}{CALL}"
+    assert place(f"{two}\n</parameter> and", Cut.TEXT, content="Hi.") == two.removesuffix("</tool_call>")
+
+
+def test_a_leak_that_the_client_is_past_is_not_cut_off() -> None:
+    assert place(f"Hi.<tool_call>\n<oops>{CALL}", Cut.TEXT, content="Hi.", calls=("f",)) is None
+
+
+@pytest.mark.parametrize(
+    ("sound", "damage", "kept"),
+    [
+        ('{"city": "Oslo"', ', "days": "many"}', '{"city": "Oslo"'),
+        ('{"city": "Oslo", "days": ', "many}", '{"city": "Oslo"'),
+        ('{"city": "Os', '\ufffdlo", "days": 2}', ""),
+        ('{"city": "Oslo", "notes": ["a", "b', '\ufffd"]}', '{"city": "Oslo", "notes": ["a"'),
+        ('{"city": "' + 100 * "x", '\ufffd", "days": 2}', '{"city": "' + (100 - GIVEN_UP) * "x"),
+        ('{"city": "a, {b}\\"", "days": 2', ", }", '{"city": "a, {b}\\"", "days": 2'),
+        ("", "{{}", ""),
+    ],
+)
+def test_a_damaged_member_goes_and_of_a_long_one_the_last_characters(sound: str, damage: str, kept: str) -> None:
+    assert (sound + damage)[: kept_of(sound + damage, len(sound))] == kept
+
+
+JUNK = st.sampled_from(["\ufffd", '"', "}", "{", "<|tool_call_end|>", "</tool_call>", "x"])
+TEXTS = st.text(st.characters(codec="utf-8", exclude_characters="<>&◁", exclude_categories=["C", "Z"]), min_size=2)
+CALLS = st.lists(
+    st.tuples(
+        st.sampled_from([tool["function"]["name"] for tool in DECLARED]),
+        st.fixed_dictionaries({"city": TEXTS, "days": st.integers(1, 9)}, optional={"notes": st.lists(TEXTS)}),
+    ),
+    min_size=1,
+    max_size=3,
+)
+
+
+@settings(max_examples=40, deadline=None)
+@given(calls=CALLS, kimi=st.booleans(), data=st.data())
+def test_what_is_kept_of_a_damaged_call_begins_a_right_one(calls: Any, kimi: bool, data: Any) -> None:
+    grammar = "kimi_k2" if kimi else "qwen3_coder"
+    text = kimi_calls(*calls) if kimi else "\n".join(qwen_call(name, **arguments) for name, arguments in calls)
+    at = data.draw(st.integers(1, len(text)))
+    damaged = text[:at] + data.draw(JUNK)
+    sound = Guard(GuardConfig(), {"messages": [], "tools": DECLARED}).sound_part
+    tools = [tool["function"] for tool in DECLARED]
+    for call, written in enumerate(boundaries(StreamParser(grammar, tools), damaged, Had()).calls):
+        place = boundaries(StreamParser(grammar, tools), damaged, Had()).place(Cut.SOUND, call, sound)
+        if place is None or written.unfinished:
+            continue
+        kept = boundaries(StreamParser(grammar, tools), damaged[:place], Had()).calls[call]
+        assert written.arguments.startswith(kept.arguments)
+        assert kept.length <= sound(written.name, written.arguments)
+        assert kept.unfinished
 
 
 def test_a_call_that_only_the_engine_sees_is_not_cut_off() -> None:
@@ -47,13 +106,14 @@ def test_a_call_that_only_the_engine_sees_is_not_cut_off() -> None:
 
 
 def test_every_outcome_that_is_cut_is_cut_further_back_the_second_time() -> None:
-    assert set(CUTS) == {
-        Outcome.FAILED, Outcome.TRUNCATED, Outcome.INVALID_JSON, Outcome.SCHEMA_MISMATCH, Outcome.UNKNOWN_TOOL,
-        Outcome.MARKER_LEAK,
-    }  # fmt: skip
-    depth = [Cut.END, Cut.CLIENT, Cut.CALL, Cut.BEFORE]
-    for outcome, (first, second) in CUTS.items():
-        assert depth.index(second) > depth.index(first) or outcome is Outcome.FAILED
+    depth = [Cut.END, Cut.TEXT, Cut.SOUND, Cut.CALL, Cut.BEFORE]
+    for outcome, cuts in [*CUTS.items(), *CUTS_IN_CALLS.items()]:
+        assert list(cuts) == sorted(cuts, key=depth.index)
+        assert len(cuts) > 1 or outcome is Outcome.FAILED
+    assert cuts_of(Outcome.INVALID_JSON, 0, in_call=True)[0] is Cut.SOUND
+    assert cuts_of(Outcome.INVALID_JSON, 1, in_call=True)[0] is Cut.CALL
+    assert cuts_of(Outcome.FAILED, 7, in_call=True) == (Cut.END,)
+    assert cuts_of(Outcome.PARALLEL_CALLS, 0, in_call=True) == ()
 
 
 @pytest.mark.parametrize(

@@ -319,3 +319,46 @@ def test_what_follows_the_finish_reason_without_a_call_changes_nothing() -> None
     sent = through(guard, [chunk({"content": "hello"}), chunk({}, "stop"), chunk({}), chunk({"tool_calls": []})])
     assert read(sent)["error"] is None
     assert guard.state is GuardState.DONE
+
+
+CUT_CHARACTER = '{"city": "B\ufffd'
+WRONG = '{"city": "Bern", "days": "two"}'
+LOST = "<tool_call>\n<function=get_weather days>\n<parameter=city>\nBern\n</parameter>\n</function>\n</tool_call>"
+LEFT_EARLY = {
+    "a cut character": [chunk(calls(call(0, "get_weather", ""))), chunk(calls(call(0, "", CUT_CHARACTER)))],
+    "a mismatch": [chunk(calls(call(0, "get_weather", WRONG))), chunk(calls(call(1, "get_weather", '{"ci')))],
+    "a lost call": [chunk({"content": LOST}), chunk(calls(call(0, "get_weather", "")))],
+}
+
+
+@pytest.mark.parametrize("case", LEFT_EARLY)
+def test_an_attempt_that_must_run_again_is_left_at_once_if_somebody_is_there(case: str) -> None:
+    guard = Guard(GuardConfig(), tools_request(), hasty=True)
+    *before, last = LEFT_EARLY[case]
+    assert [sent for each in before for sent in guard.feed(each)] == []
+    assert guard.state is GuardState.OPEN
+    assert guard.feed(last) == []
+    assert guard.state is GuardState.RERUN
+    (error,) = guard.give_up()  # nobody was: half an answer is none
+    assert error["error"]["code"] == "integrity_violation"
+
+
+@pytest.mark.parametrize("case", ["a cut character", "a mismatch"])
+def test_what_the_model_means_is_read_to_its_end_the_second_time(case: str) -> None:
+    text = WRONG if case == "a mismatch" else '{"city": "B\ufffd", "days": 2}'
+    chunks = [chunk(calls(call(0, "get_weather", text))), chunk(calls(call(1, "get_weather", GOOD))), chunk({}, "stop")]
+    guard = Guard(GuardConfig(), tools_request(), hasty=True)
+    sent = read(through(guard, chunks, chunks))
+    assert [each["arguments"] for each in sent["calls"]] == [text, GOOD]
+    assert guard.state is GuardState.DONE
+
+
+def test_a_call_that_was_lost_in_the_text_is_followed_by_no_other() -> None:
+    guard = Guard(GuardConfig(), tools_request())
+    sent = [
+        chunk({"content": LOST}),
+        chunk(calls(call(0, "plan_trip", GOOD))),
+        chunk(calls(call(1, "plan_trip", GOOD))),
+    ]
+    assert [out for each in sent for out in guard.feed(each)] == []
+    assert guard.state is GuardState.RERUN

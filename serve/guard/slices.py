@@ -6,6 +6,7 @@ from time import monotonic
 from typing import TypeVar
 
 from serve.guard.core import at_once
+from serve.http1.turns import turn
 
 LONG_BYTES = 64 * 1024  # of a whole answer, of which a single step can take more than some milliseconds
 LONG_HELD_BYTES = 128 * 1024  # of a stream, waiting for a check; each read of more is a trip to a thread
@@ -32,5 +33,5 @@ async def in_slices(steps: Generator[None, None, T], *, aside: bool = False) -> 
             result: T = end.value
             return result
         if monotonic() > until:
-            await asyncio.sleep(0)
+            await turn()
             until = monotonic() + _SLICE_S

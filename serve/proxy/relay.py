@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable
 
 from serve.errors import EngineError
 from serve.http1.asgi import Drain, Sink
+from serve.http1.turns import turn
 from serve.proxy.attempts import Attempt
 from serve.proxy.exchange import Exchange
 from serve.proxy.headers import response_headers
@@ -174,9 +175,10 @@ async def _send_in_pieces(exchange: Exchange, part: bytes, line: Line) -> bool:
     Returns:
         False if the line is over.
     """
+    long = len(part) > PIECE_BYTES
     for start in range(0, len(part), PIECE_BYTES):
-        if start:
-            await asyncio.sleep(0)
+        if long:
+            await turn()
         piece = part[start : start + PIECE_BYTES]
         data = await asyncio.to_thread(line.feed, piece) if line.slow else line.feed(piece)
         alive = exchange.keep_alive
@@ -184,7 +186,7 @@ async def _send_in_pieces(exchange: Exchange, part: bytes, line: Line) -> bool:
             alive.within = True
         for sent in range(0, len(data), PIECE_BYTES):
             if sent:
-                await asyncio.sleep(0)
+                await turn()
             await exchange.part(data[sent : sent + PIECE_BYTES])
         if alive is not None:
             alive.within = False

@@ -19,6 +19,7 @@ from serve.guard.attempt_result import AttemptResult
 from serve.guard.core import Verdict
 from serve.guard.core.expectation import LazyRequest
 from serve.guard.observed import ObservedResponse
+from serve.http1.turns import turn
 from serve.limits.null import NULL_CHARGE
 from serve.proxy.attempts import Attempt, Attempts
 from serve.proxy.attribution import Attribution
@@ -280,4 +281,4 @@ async def _read(attempt: Attempt, observed: ObservedResponse) -> None:
 async def _feed(line: Line, part: bytes) -> None:
     for start in range(0, len(part), PIECE_BYTES):
         await beside(line.slow, line.feed, part[start : start + PIECE_BYTES])
-        await asyncio.sleep(0)
+        await turn()

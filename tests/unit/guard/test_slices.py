@@ -33,12 +33,12 @@ async def test_other_tasks_run_between_slices(monkeypatch: pytest.MonkeyPatch) -
             yield
 
     async def other() -> None:
-        for _ in range(3):
+        while order.count("work") < 3:
             order.append("other")
             await asyncio.sleep(0)
 
     await asyncio.gather(slices.in_slices(work()), other())
-    assert order[:4] == ["work", "other", "work", "other"]
+    assert "work work" not in " ".join(order)
 
 
 @pytest.mark.parametrize("aside", [False, True])

@@ -1,0 +1,61 @@
+"""However many have a piece of work to do, the loop does a few and then looks after everybody else."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from serve.http1 import turns
+from serve.http1.turns import LoopTurns, turn
+
+Turn = Callable[[], Awaitable[None]]
+
+
+def in_turns(count: int, pieces: int, done: list[int], turn: Turn = turn) -> list[asyncio.Task[None]]:
+    async def work(number: int) -> None:
+        for _ in range(pieces):
+            await turn()
+            done.append(number)
+
+    return [asyncio.create_task(work(number)) for number in range(count)]
+
+
+async def most_at_once(done: list[int], tasks: list[asyncio.Task[None]]) -> int:
+    """The most pieces that were done between two turns of somebody else."""
+    most = 0
+    while not all(task.done() for task in tasks):
+        before = len(done)
+        await asyncio.sleep(0)
+        most = max(most, len(done) - before)
+    return most
+
+
+async def test_all_of_them_come_to_their_end_in_order() -> None:
+    done: list[int] = []
+    await asyncio.gather(*in_turns(300, 2, done))
+    assert done[:300] == list(range(300))
+    assert sorted(done[300:]) == list(range(300))
+
+
+@pytest.mark.parametrize(("piece_s", "most"), [(0.0, 64), (0.001, 16), (0.1, 16)])
+async def test_others_wait_for_a_few_pieces_and_fewer_where_they_are_long(
+    piece_s: float, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[int] = []
+    monkeypatch.setattr(turns, "monotonic", lambda: 1.0 + len(done) * piece_s)
+    turn = LoopTurns().next
+    tasks = in_turns(250, 2, done, turn)
+    assert 0 < await most_at_once(done, tasks) <= most
+    if piece_s == 0.1:
+        tasks = in_turns(20, 1, done, turn)
+        assert await most_at_once(done, tasks) == 1
+
+
+async def test_who_leaves_while_waiting_holds_nobody_up() -> None:
+    done: list[int] = []
+    tasks = in_turns(100, 1, done)
+    await asyncio.sleep(0)
+    for task in tasks[::2]:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    assert done == list(range(1, 100, 2))

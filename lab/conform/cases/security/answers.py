@@ -7,14 +7,15 @@ from lab.conform.bystander import slowest_meanwhile
 from lab.conform.case import Case, CaseResult, passed_if
 from lab.conform.lab import Lab
 from lab.scripted.arrival import STREAM_HEADERS, Arrival, chunked
-from lab.scripted.scripts import TOOLS, answering, text_frames, whole
-from serve.http1.sse import DONE
+from lab.scripted.scripts import TOOLS, answering, chunk, streaming, text_frames, whole
+from serve.http1.sse import DONE, encode_frame
 
 OBEYED = (
     ("clear-site-data", '"*"'), ("refresh", "0;url=http://192.0.2.1/"), ("location", "http://192.0.2.1/"),
     ("access-control-allow-origin", "*"), ("strict-transport-security", "max-age=31536000"), ("alt-svc", 'h2=":1"'),
     ("x-accel-redirect", "/etc/passwd"), ("x-sendfile", "/etc/passwd"), ("content-security-policy", "default-src *"),
     ("link", "<http://192.0.2.1/>; rel=preload"), ("report-to", "{}"), ("www-authenticate", "Basic"),
+    ("x-middleware-rewrite", "http://192.0.2.1/"), ("x-http-method-override", "DELETE"), ("openai-organization", "org"),
 )  # fmt: skip
 _LINE_PIECES = 50  # of a megabyte
 _TRAILER_LINES = 200  # of 64 kB
@@ -89,11 +90,31 @@ async def headers(lab: Lab) -> CaseResult:
 
 async def status(lab: Lab) -> CaseResult:
     wrong = []
-    for code in (600, 799, 999):
+    for code in (99, 600, 799, 999):
         reply, _ = await lab.ask(answering(whole({"content": "hello"}), code))
         if not (500 <= reply.status <= 599 and isinstance(reply.error, dict)):
             wrong.append(f"{code}: {reply.summary()}")
     return passed_if(not wrong, "; ".join(wrong) if wrong else "all are errors of the gateway")
+
+
+_LATE = [chunk({"content": "late"}), {**chunk({}), "choices": [{"index": 0, "message": {"content": "late"}}]}]
+_LATE_CALL = chunk({"tool_calls": [{"index": 0, "id": "call_1", "function": {"name": "look_up", "arguments": "{}"}}]})
+
+
+async def late(lab: Lab) -> CaseResult:
+    """Late text behind the finish reason and behind `[DONE]`; then a late call, to a client with tools."""
+    answer, wrong = text_frames(["hello"]), []
+    texts = list(map(encode_frame, _LATE))
+    for where, frames in {"finish reason": [*answer, *texts, DONE], "[DONE]": [*answer, DONE, *texts]}.items():
+        reply, _ = await lab.ask(streaming(frames), stream=True)
+        if "late" in reply.body.decode(errors="replace"):
+            wrong.append(f"text behind the {where} reaches the client")
+        elif not reply.done and reply.error is None:
+            wrong.append(f"a stream with text behind the {where} ends with neither [DONE] nor an error")
+    reply, _ = await lab.ask(streaming([*answer, encode_frame(_LATE_CALL), DONE]), stream=True, tools=TOOLS)
+    if not reply.failed and not reply.call[0]:
+        wrong.append("a late call is lost, and the stream ends as complete")
+    return passed_if(not wrong, "; ".join(wrong) if wrong else "clients that stop there and those that read on agree")
 
 
 CASES = (
@@ -106,4 +127,6 @@ CASES = (
          "They would clear a site's data, lead elsewhere, or read a proxy's files", headers),
     Case("answer-status", "An engine's status that HTTP does not know is an error of the gateway.",
          "RFC 9110 section 15", status),
+    Case("answer-late", "What an engine says after the finish reason or `[DONE]` is nobody's; a call is not lost so.",
+         "OpenAI API; engines run past the end", late),
 )  # fmt: skip

@@ -72,6 +72,41 @@ async def history(lab: Lab) -> CaseResult:
     return await _all(lab, {name: said(calls) for name, calls in HISTORIES.items()})
 
 
+_DEPTHS = (100, 300, 1_000, 20_000)
+# By API: a body with a place for what is nested, and the two halves of a level.
+_NESTED = {
+    "/v1/messages": (
+        '{"model": %s, "max_tokens": 5, "messages": [{"role": "user", "content": [%s]}]}',
+        ('{"type": "document", "source": {"type": "content", "content": [', "]}}"),
+        ('{"type": "tool_result", "tool_use_id": "a", "content": [', "]}"),
+    ),
+    "/v1/responses": (
+        '{"model": %s, "input": "x", "tools": [%s]}',
+        ('{"type": "namespace", "name": "n", "tools": [', "]}"),
+        ('{"type": "function", "name": "f", "parameters": {"properties": {"a": ', "}}}"),
+    ),
+    "/v1/chat/completions": (
+        '{"model": %s, "messages": [{"role": "user", "content": [%s]}]}',
+        ('{"type": "text", "text": [', "]}"),
+        ("[", "]"),
+    ),
+}
+
+
+async def nested(lab: Lab) -> CaseResult:
+    """Documents, tools and parts within each other, in every API; a gateway may lack some."""
+    wrong, sent = [], 0
+    for path, (body, *levels) in _NESTED.items():
+        for begin, end in levels:
+            for depth in _DEPTHS:
+                text = body % (json.dumps(lab.model), begin * depth + end * depth)
+                reply = await lab.send(text.encode(), path=path)
+                sent += 1
+                if reply.status == 0 or reply.status == 500:
+                    wrong.append(f"{path}, {depth} times {begin[:24]}: {reply.summary()}")
+    return passed_if(not wrong, "; ".join(wrong) if wrong else f"none of {sent} is an internal error")
+
+
 _SOURCE = "Algorithmic complexity, CWE-407"
 
 CASES = (
@@ -82,4 +117,5 @@ CASES = (
     Case("bomb-schemas", "Nor do schemas that double, nest, repeat or are just large.", _SOURCE, schemas),
     Case("bomb-keywords", "Nor do ids, references and keywords that make much work of a small schema.", _SOURCE,
          keywords),
+    Case("bomb-nested", "Documents, tools and parts within each other are no internal error.", "CWE-674", nested),
 )  # fmt: skip

@@ -3,7 +3,6 @@
 import os
 from typing import Annotated, Any
 
-import httpx
 import typer
 
 from serve.config.admin import DEFAULT_PORT
@@ -33,6 +32,8 @@ def ask(method: str, url: str, path: str, body: Any = None) -> Any:
     Raises:
         ConfigError: Nobody answers there, or it is no admin API, or it refuses; the message says why.
     """
+    import httpx  # only here, as a gateway that starts needs no such client
+
     key = os.environ.get("SPECGATE_KEY", "").strip()
     if not (key.isascii() and key.isprintable()):  # what HTTP says of such a header repeats it, key and all
         raise ConfigError("SPECGATE_KEY holds characters that are in no key")

@@ -4,7 +4,6 @@ import os
 from collections.abc import Mapping
 from typing import Annotated
 
-import httpx
 import typer
 
 from serve.errors import ConfigError
@@ -125,6 +124,8 @@ def _first_model(base: str) -> str:
     Raises:
         ConfigError: It does not answer, or lists none.
     """
+    import httpx  # only here, as a gateway that starts needs no such client
+
     key = os.environ.get("SPECGATE_KEY", "").strip()
     headers = {"authorization": f"Bearer {key}"} if key.isascii() and key.isprintable() and key else {}
     cure = "give the model's name with --model, or the gateway's address with --url"

@@ -213,7 +213,7 @@ class Boundaries(NamedTuple):
 
 
 def kept_of(arguments: str, sound: int) -> int:
-    """Returns how many characters of damaged arguments are kept; 0 if so few that the call may as well begin anew.
+    """Returns how many characters of damaged arguments are kept; 0 if so few that the call may as well start over.
 
     Args:
         arguments: Of a call.

@@ -34,8 +34,10 @@ class Commands(TyperGroup):
         """
         try:
             return super().invoke(ctx)
-        except (ConfigError, PolicyError, GatewayError, OSError) as error:
+        except (ConfigError, PolicyError, GatewayError) as error:
             _refuse(str(error), error)
+        except OSError as error:
+            _refuse(f"{error.filename}: {error.strerror}" if error.filename else str(error), error)
         except ModuleNotFoundError as error:
             extra = _EXTRAS.get((error.name or "").partition(".")[0])
             if extra is None:

@@ -37,7 +37,7 @@ ELSEWHERE = {
     r"make check-images": (".ci/run", "check-images"),
     r"specgate up --check cluster\.yaml": ("tests/unit/cli/test_up.py", '"up", "--check", ROOT / "cluster.yaml"'),
     r"specgate advisories list": ("tests/unit/cli/test_advisories.py", '"list"'),
-    r"pip install \.": (".ci/check-images", "venv/bin/specgate doctor"),
+    r"pip install (\.|'?\.\[ray\]'?)": (".ci/check-images", "venv/bin/specgate doctor"),
     r"specgate front( http\S+| URL)+( \.\.\.)?": ("tests/component/test_front.py", '["front"'),
     r"specgate front --from \S+": ("tests/component/test_front.py", 'ask("--from"'),
     r"specgate serve --config deploy/sim\.yaml": ("tests/support/local.py", '"serve", "--config"'),

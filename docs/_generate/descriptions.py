@@ -162,7 +162,7 @@ ROUTES: dict[tuple[str, str], str] = {
     ("POST", "/admin/v1/quarantine"): (
         "Quarantines, lifts or pins one pool for one request class; returns the new list. Audited."
     ),
-    ("GET", "/health"): "200 while the process runs.",
+    ("GET", "/health"): "200 while the process runs, with its version.",
     ("GET", "/ready"): (
         "200 if every pool has a running replica or may scale to zero, even if it is full; else 503. With the "
         "scope `observe`, the body lists the pools."

@@ -30,6 +30,7 @@ from serve.routing.pool import Pool
 from serve.telemetry.metrics import Metrics
 
 _DOWN = "starting or down"
+_SERVER = {"server": f"specgate/{VERSION}"}  # on what is no model's answer
 _PLACES = (
     ("POST /v1/chat/completions", "OpenAI's chat completions: the base URL ends in /v1"),
     ("POST /v1/responses", "OpenAI's Responses, as Codex wants it: the base URL ends in /v1"),
@@ -153,11 +154,11 @@ class GatewayApi:
         """Says what this is and where to go on, to a browser as a page, to others as JSON."""
         if "text/html" in request.headers.get("accept", ""):
             return Response(_PAGE.encode(), headers=_PAGE_HEADERS, media_type="text/html; charset=utf-8")
-        return JSONResponse({"name": "specgate", "version": VERSION, "routes": dict(_PLACES)})
+        return JSONResponse({"name": "specgate", "version": VERSION, "routes": dict(_PLACES)}, headers=_SERVER)
 
-    async def health(self) -> dict[str, str]:
+    async def health(self) -> JSONResponse:
         """Returns 200 while this process serves, and specgate's version."""
-        return {"status": "ok", "version": VERSION}
+        return JSONResponse({"status": "ok", "version": VERSION}, headers=_SERVER)
 
     async def ready(self, request: fastapi.Request) -> JSONResponse:
         """Returns 200 if every pool has a running replica or may have none, else 503. A full pool is up.
@@ -169,7 +170,7 @@ class GatewayApi:
         pools = {f"{model}/{pool}": self._state(model, pool, is_up=up) for (model, pool), up in is_up.items()}
         ready = _DOWN not in pools.values()
         details = {"pools": pools} if "observe" in _principal(request).scopes else {}
-        return JSONResponse({"ready": ready, **details}, 200 if ready else 503)
+        return JSONResponse({"ready": ready, **details}, 200 if ready else 503, _SERVER)
 
     async def metrics(self) -> Response:
         """Returns all metrics in Prometheus's format."""

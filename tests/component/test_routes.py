@@ -13,6 +13,7 @@ from support.engines import answering
 from support.stack import listening
 from yarl import URL
 
+from serve import VERSION
 from serve.gateway.ingress import GatewayReplica
 
 CHAT = {"model": "m", "messages": [{"role": "user", "content": "hello"}]}
@@ -121,6 +122,7 @@ async def test_head_is_get_without_the_body(path: str) -> None:
         status, headers, body = await ask("HEAD", url + path)
     assert (status, body) == (got[0], b"") == (200, b"")
     assert headers["content-type"] == got[1]["content-type"]
+    assert headers.get("server") == (f"specgate/{VERSION}" if path == "/health" else None)
 
 
 @pytest.mark.parametrize(

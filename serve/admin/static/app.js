@@ -5,7 +5,7 @@ import { Charts } from "./charts.js";
 import { ask, hasKey, setKey } from "./admin_api.js";
 import { Candidates } from "./candidates.js";
 import { Playground, Rows } from "./explain.js";
-import { clock, percent } from "./format.js";
+import { clock, moment, percent } from "./format.js";
 import { Glance } from "./glance.js";
 import { Pools, Timeline } from "./pools.js";
 import { Errors, LookUp } from "./requests.js";
@@ -145,7 +145,7 @@ function Board({ board, audit, may, onOrder }) {
     <${Section} title="Decide a request without sending it"><${Playground} models=${models} /><//>
     <${Section} id="audit" title="Audit log" empty=${audit.length ? "" : "nothing since this admin API began"}>
       <${Rows} names=${["time", "key", "action", "object", "reason"]}
-        rows=${audit.map((each) => [new Date(each.time).toLocaleString(), each.key, each.action, each.object, each.reason])} /><//>
+        rows=${audit.map((each) => [moment(new Date(each.time) / 1000), each.key, each.action, each.object, each.reason])} /><//>
     <${Section} id="runbook" title=${runbook ? `What to do: ${runbook}` : "What to do"} empty=${runbook ? "" : "the runbooks of all alerts"}><${Runbook} name=${runbook} />
       ${runbook && html`<button type="button" onClick=${() => setRunbook("")}>All runbooks</button>`}<//>
     <p class="soft">Policy in force: ${board.policy.digests.map((digest) => html`<code key=${digest}>${digest} </code>`)}</p>`;

@@ -20,6 +20,10 @@ _OPAQUE_IN_LINE = re.compile(r"(?=.*\d)(?=.*[A-Za-z])[\w-]{8,64}")
 _OPAQUE_IN_TEXT = re.compile(
     r"(?<![\w./+-])(?=[\w-]*\d)(?=[\w-]*[A-Za-z])(?:[A-Za-z0-9_-]{12,48}|[\da-f]{49,64})(?![\w/+=-]|\.\w)"
 )
+# A line of a file: of a list, a comment, an assignment, one that opens a block or goes on, or has a lock file's digest.
+_FILE_LINE = re.compile(r"\s|[-*+|] |//|/\*|#+ |\[[^\]]*\]: |[\w.]+ :?= |.*([{(\[,]|=>|[)}\]];)$|.*[A-Za-z0-9+/]{40}=")
+_ENCODED = re.compile(r"(?=.*[a-z])(?=.*[A-Z])([A-Za-z0-9+/]{64}|[A-Za-z0-9+/]{76})")  # a line of PEM or MIME
+_KNOWN = re.compile(r"CVE-\d{4}-\d+|0b[01_]+", re.IGNORECASE)  # what a model knows by heart, or writes itself
 _GROUPED = re.compile(r"[+(]?(?=(?:\D*\d){8})[\dA-Z][\dA-Z ()./-]{7,48}")
 _SYMBOL = re.compile(r"[\w.-]*\w")
 _WORD = re.compile(r"[^\W_]+")
@@ -47,7 +51,7 @@ def names_in(arguments: Any) -> Iterator[str]:
 
 
 def brings_content(arguments: Any) -> bool:
-    """Returns whether an argument is a text of several lines, as of a file that is written: its name may be new."""
+    """Returns whether an argument is a text of a file, whose name may be new: several lines, or one that looks so."""
     values = arguments.values() if isinstance(arguments, dict) else ()
     return any(isinstance(value, str) and _is_content(value) for value in values)
 
@@ -107,8 +111,9 @@ def _written(number: float) -> str:
 
 
 def _names_of(text: str) -> Iterable[str]:
-    if _is_content(text) or text[:1].isspace():  # a line of code, if it is not more
-        return [word for word in _OPAQUE_IN_TEXT.findall(text) if not _MOMENT.match(word)]
+    if _is_content(text):
+        opaque = _OPAQUE_IN_TEXT.findall(text)
+        return [word for word in opaque if not (_MOMENT.match(word) or _KNOWN.fullmatch(word))]
     text = text.strip()
     if len(text) < LEAST_CHARS:
         return ()
@@ -121,11 +126,11 @@ def _names_of(text: str) -> Iterable[str]:
 
 
 def _is_content(text: str) -> bool:
-    return len(text) > _LONG_CHARS or "\n" in text
+    return len(text) > _LONG_CHARS or "\n" in text or _FILE_LINE.match(text) is not None
 
 
 def _is_name(text: str) -> bool:
-    if _MOMENT.fullmatch(text):
+    if _MOMENT.fullmatch(text) or _ENCODED.fullmatch(text):
         return False
     return is_place(text) or is_number(text) or _has_letters_and_digits(text) or _is_symbol(text)
 

@@ -23,11 +23,16 @@ _TOKEN_CHARS = 4
 _LEAST_REPETITION = 3
 _NUMBERED = re.compile(r"[A-Za-z]+[-_ ]?\d{1,3}")  # `USR005`
 _ESCAPE = re.compile(r"(%|\\x)[\dA-Fa-f]?$")
-_VERSION = re.compile(r"\d+(\.\d+)+|(?<=[@-])v\d+$|0x0[\da-f]{5}|\d{4}-\d\d-\d\d")
+_VERSION = re.compile(
+    r"\d+(\.\d+)+([-.]?(a|b|rc|alpha|beta|dev|post)\.?\d+)?|(?<=[@-])v\d+$|0x0[\da-f]{5}|\d{4}-\d\d-\d\d"
+)
 _BRANCHES = frozenset({"main", "master", "latest", "stable", "develop", "trunk"})
 _WORD = re.compile(r"[^\W_]+")
+_HEXADECIMAL = re.compile(r"[\da-f]+|[\dA-F]+")
 _HOST = re.compile(r"\d{1,3}(\.\d{1,3}){3}(:\d+)?")
 _FAMILIAR = re.compile(r"(a?tions?|ings?|ments?|ers?|able|ness|ity|ities|ly|s)$")  # ends of words, which say little
+_LEAST_DIGITS_OF_HASH = 12
+_NEXT_HASHES = 16
 _FORMS = frozenset({"", "s", "es", "d", "ed", "r", "er", "ing"})
 
 
@@ -80,6 +85,8 @@ def _is_longer_or_shorter(slip: Slip) -> bool:
     if (slip.said and slip.meant) or says_twice(slip):
         return False
     more = slip.said or slip.meant
+    if more in "vV" and not slip.before and slip.behind[:1].isdigit():
+        return True
     if more.isalpha() and _letters(slip.name).isdigit() != _letters(slip.source).isdigit():
         return True
     if slip.before and slip.behind:
@@ -89,8 +96,10 @@ def _is_longer_or_shorter(slip: Slip) -> bool:
 
 
 def _is_other_form(slip: Slip) -> bool:
-    """Another form of a word, such as its plural."""
+    """Another form of a word, such as its plural, or a numbered one of what was several: `note1` for `notes`."""
     at_end = not slip.behind[:1].isalnum()
+    if at_end and slip.meant == "s" and slip.said.isdigit() and slip.source_word.isalpha():
+        return True
     return at_end and slip.word.isalpha() and {slip.said, slip.meant} <= _FORMS and not is_opaque(slip)
 
 
@@ -105,6 +114,16 @@ def _is_next_number(slip: Slip) -> bool:
         return True
     near = 1 if slip.size == 1 else 10
     return _RECORD_DIGITS <= len(said) < _MOST_DIGITS and bool(meant) and abs(int(said) - int(meant)) <= near
+
+
+def _is_next_hash(slip: Slip) -> bool:
+    """One that follows in a row of hexadecimal numbers, as serial numbers and identifiers of documents do."""
+    word, source = slip.word, slip.source_word
+    if slip.swaps or slip.behind[:1].isalnum() or not len(word) == len(source) >= _LEAST_DIGITS_OF_HASH:
+        return False
+    if not (_HEXADECIMAL.fullmatch(word) and _HEXADECIMAL.fullmatch(source)) or word.isdigit():
+        return False
+    return abs(int(word, 16) - int(source, 16)) <= (1 if slip.size == 1 else _NEXT_HASHES)
 
 
 def _is_counted(number: str) -> bool:
@@ -124,6 +143,12 @@ def _is_other_version(slip: Slip) -> bool:
         return False
     end = slip.start + len(slip.meant)
     return any(found.start() <= slip.start and end <= found.end() for found in _VERSION.finditer(slip.source))
+
+
+def _is_placeholder(slip: Slip) -> bool:
+    """An `x` for any digits: `lock.31x.toml` for `lock.314.toml`."""
+    parts = {slip.said.casefold(), slip.meant.casefold()}
+    return "x" in parts and any(map(str.isdigit, parts)) and not is_opaque(slip)
 
 
 def _is_other_branch(slip: Slip) -> bool:
@@ -146,9 +171,14 @@ def _is_escape(slip: Slip) -> bool:
 def _is_other_hump(slip: Slip) -> bool:
     """Another word among those of a symbol: `K8sPodDiscovery` for `K8sDiscovery`."""
     parts = [part for part in (slip.said, slip.meant) if part]
-    whole = all(part[0].isupper() and part.isalpha() for part in parts) and not slip.before[-1:].isupper()
+    whole = all(part[0].isupper() and _is_word(part) for part in parts) and not slip.before[-1:].isupper()
     digits = sum(map(str.isdigit, slip.source))
     return whole and len(parts[0]) > 1 and digits <= 1 and (not slip.behind or slip.behind[0].isupper())
+
+
+def _is_word(part: str) -> bool:
+    """Returns whether a part is letters, if with a digit behind them: `UTF8`."""
+    return part.rstrip("0123456789").isalpha() and part[:2].isalpha()
 
 
 def _is_other_host(slip: Slip) -> bool:
@@ -159,8 +189,8 @@ def _is_other_host(slip: Slip) -> bool:
 
 
 _RULES = (
-    _is_other_spelling, _is_longer_or_shorter, _is_other_form, _is_next_number, _is_other_kind_of_file,
-    _is_other_version, _is_other_branch, _is_other_letter, _is_other_hump, _is_escape, _is_other_host,
+    _is_other_spelling, _is_longer_or_shorter, _is_other_form, _is_next_number, _is_next_hash, _is_other_kind_of_file,
+    _is_other_version, _is_placeholder, _is_other_branch, _is_other_letter, _is_other_hump, _is_escape, _is_other_host,
 )  # fmt: skip
 
 
@@ -171,6 +201,8 @@ def _is_other_word(slip: Slip, *, creates: bool) -> bool:
     if says_twice(slip):
         return False
     if not (slip.said + slip.meant).isalnum():
+        return True
+    if creates and _is_numbered_symbol(slip):
         return True
     if is_opaque(slip):
         return _is_kind(slip) or (slip.size > _TOKEN_CHARS and 2 * slip.size > len(slip.source_word))
@@ -183,6 +215,13 @@ def _is_other_word(slip: Slip, *, creates: bool) -> bool:
     stem = _FAMILIAR.sub("", slip.source_word)
     kept = len(stem) - len(slip.meant)
     return kept < 2 or 2 * kept < len(stem)  # one letter, or less than half of the word, may be chance
+
+
+def _is_numbered_symbol(slip: Slip) -> bool:
+    """Returns whether what differs is a symbol's number: `r2770_ignore_error` for `r3067_ignore_error`."""
+    if not (slip.said + slip.meant).isdigit() or not _NUMBERED.match(slip.word):
+        return False
+    return sum(word.isalpha() and len(word) >= _TOKEN_CHARS for word in _words(slip.name)) > 1
 
 
 def _is_kind(slip: Slip) -> bool:

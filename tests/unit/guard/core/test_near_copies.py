@@ -116,6 +116,13 @@ GIVEN_ON_PURPOSE = {
     "docs/adr/0074-set-aside.md": "docs/adr/0071-set-aside.md",
     "card_dk83f5c2a1_blue": "note_dk83f5c2a1_blue",
     "https://a.example/q?x=%20a": "https://a.example/q?x=%2Fa",
+    "TestRenderAttachment": "TestRenderUTF8Attachment",
+    "black==21.10b0": "black==21.11b1",
+    "notifications": "notification1",
+    "v0.32.1-rc.0": "0.32.1-rc.0",
+    "locks/lock.314.toml": "locks/lock.31x.toml",
+    "664a062ac74a8ad104e0e80f": "664a062ac74a8ad104e0e80e",
+    "4F36C3A7E075BA6452D10EEB81E7F189FF489B74": "4F36C3A7E075BA6452D10EEB81E7F189FF489B83",
 }
 
 
@@ -129,9 +136,39 @@ def test_a_call_that_names_both_means_the_other_one() -> None:
     assert suspected("serve/gaurd/core/guard.py", source="mv serve/guard/core/guard.py elsewhere") is None
 
 
-def test_a_line_of_code_is_content_as_several_are() -> None:
-    assert suspected('\t"serve/gaurd/core/guard.py"') is None
-    assert suspected("\tkey = call_Zk3vQ81mXw0PbL7tR5yHn2Ad") is not None
+@pytest.mark.parametrize(
+    "line",
+    [
+        '\t"{}"',
+        "* see [{0}]({0})",
+        "- `{}`: an owner",
+        "// of {}",
+        "# of {}",
+        'icon = "{}"',
+        "open({}, [",
+        "[#1]: {}",
+        "{} v1 h1:ScB/8o8olJvc+CQPWrK3fPZNfh7qgwCrY0zJmoEQLSE=",
+    ],
+)
+def test_in_a_line_of_a_file_only_opaque_names_are_copies(line: str) -> None:
+    assert suspected(line.format("serve/gaurd/core/guard.py")) is None
+    assert suspected(line.format("call_Zk3vQ81mXw0PbL7tR5yHn2Ae")) is not None
+
+
+@pytest.mark.parametrize(
+    ("written", "said"),
+    [
+        ("a fix of CVE-2026-34073\n", "CVE-2026-32597"),
+        ("GET = 0b00_0000_0100;\n", "0b0_0000_0100"),
+        ("r2770_gitignore_error, all of it {", "r3067_gitignore_error"),
+        (
+            "MIIDXTCCAkWgAwIBAgIJAKL0UG+mRkmQMA0GCSqGSIb3DQEBCwUAMEUxCzAJMPc0",
+            "MIIDXTCCAkWgAwIBAgIJAKL0UG+mRkmQMA0GCSqGSIb3DQEBCwUAMEUxCzAJKEQ0",
+        ),
+    ],
+)
+def test_what_a_file_has_of_its_own_is_no_copy(written: str, said: str) -> None:
+    assert suspected(written, f"see {said}") is None
 
 
 def test_numbers_in_groups_are_names() -> None:

@@ -10,7 +10,7 @@ import codecs
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from lab.scripted.arrival import Arrival
@@ -63,6 +63,7 @@ class TokenModel:
         answers: Raw texts by the last message.
         faults: Of its next generations, in their order.
         spoilt: Of the next generation of an answer, by the last message.
+        misreads: Makes of each delta of a chat stream what the engine's own parser makes of it.
         wrote: Tokens that went out in streams, by the last message.
         went_on: Generations that went on with an answer, by the last message.
         pause_s: After each chunk.
@@ -92,6 +93,7 @@ class TokenModel:
         self.answers = answers
         self.faults = list(faults)
         self.spoilt: dict[str, TokenFault] = {}
+        self.misreads: Callable[[dict[str, Any]], dict[str, Any]] = lambda delta: delta
         self.wrote: Counter[str] = Counter()
         self.went_on: Counter[str] = Counter()
         self.pause_s = 0.0
@@ -219,7 +221,7 @@ class TokenModel:
                 choice["text"] = text
             else:
                 delta = merged([chat.feed(text)[0], chat.finish() if ended else {}])
-                choice |= {"delta": delta, "finish_reason": chat.reason(ended)}
+                choice |= {"delta": self.misreads(delta), "finish_reason": chat.reason(ended)}
             choice |= {"stop_reason": None, **({"token_ids": piece} if told else {})}
             await arrival.write(encode_frame({**envelope, "choices": [choice]}))
             self.written += 1

@@ -121,12 +121,14 @@ class WrittenCall:
 
     Attributes:
         name: Of its tool.
+        begin: The place at which it is a call.
         arguments: As far as they are read.
         ended: True if the text goes on behind it.
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, begin: int) -> None:
         self.name = name
+        self.begin = begin
         self.ended = False
         self._pieces: list[str] = []
         self._lengths = [0]
@@ -206,7 +208,9 @@ class Boundaries(NamedTuple):
                 return self.end
             kept = kept_of(written.arguments, sound(written.name, written.arguments))
             place = written.place(kept)
-            return None if place is None else max(place, self.client)
+            if place is None:
+                return self.client if self.client > written.begin else None
+            return max(place, self.client)
         ends = [run.end for run in self.runs if run.calls <= call and run.end >= self.client]
         wanted = 2 if cut is Cut.BEFORE else 1
         return ends[-wanted] if len(ends) >= wanted else None
@@ -302,7 +306,7 @@ class _Walk:
                 case Fault(violation) if violation.kind in _LEAKS:
                     self.leak = min(self.leak, violation.position)
                 case CallStart(name=name):
-                    self.calls.append(WrittenCall(name))
+                    self.calls.append(WrittenCall(name, place))
                     self.state = None
                 case CallArguments(number, more):
                     self.calls[number].add(more, place if place == begun + 1 else begun)

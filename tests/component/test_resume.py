@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from support.guard_harness import TOOL_PARAMETERS, TOOLS
 from support.guard_stack import chunks_in, post
 from support.stack import Stack
-from support.tokens import KIMI_MARKERS, QWEN_MARKERS, asked, asking, kimi_calls, qwen_call, resuming
+from support.tokens import KIMI_MARKERS, QWEN_MARKERS, asked, asking, hermes_calls, kimi_calls, qwen_call, resuming
 
 from lab.conform.apis.turn import End, Turn
 from lab.scripted.tokens import PROMPT_END, TokenFault, TokenModel
@@ -37,7 +37,7 @@ ARGUMENTS = {"city": "成都市", "days": 3, "notes": ["a", "b <c>"]}
 OTHERS = {"city": "Oslo", "days": 2}
 QWEN = f"I will look. 好的\n\n{qwen_call('get_weather', **ARGUMENTS)}\n{qwen_call('plan_trip', **OTHERS)}"
 KIMI = "I will look. 好的" + kimi_calls(("get_weather", ARGUMENTS), ("plan_trip", OTHERS))
-FAMILIES = {"qwen3_coder": QWEN_MARKERS, "kimi_k2": KIMI_MARKERS}
+FAMILIES = {"qwen3_coder": QWEN_MARKERS, "hermes": QWEN_MARKERS, "kimi_k2": KIMI_MARKERS}
 
 
 class Two(NamedTuple):
@@ -200,6 +200,86 @@ def test_a_leaked_marker_is_cut_off_and_the_text_before_it_stands(qwen: Two) -> 
     got = qwen.ask(stream=True)
     assert said(got) == ("", "I will look. 好的", [("get_weather", ARGUMENTS), ("plan_trip", OTHERS)], End.COMPLETE)
     assert got.faults == []
+
+
+LONG = "".join(f'line {number}: a < b "好"\n' for number in range(30))
+FIRST, SECOND = ("get_weather", {"city": LONG, "days": 3}), ("plan_trip", OTHERS)
+MADE = {"kimi_k2": kimi_calls(FIRST, SECOND), "hermes": hermes_calls(FIRST, SECOND)}
+
+
+class Reported(NamedTuple):
+    """Damage that somebody has reported.
+
+    Attributes:
+        grammar: Of the model.
+        was: A part of the answer.
+        became: What was seen in its place.
+        again: At most so many tokens are written twice.
+    """
+
+    grammar: str
+    was: str
+    became: str
+    again: int
+
+
+REPORTED = {
+    "opencode#20650, calls that run into one another": Reported(
+        "kimi_k2", "}<|tool_call_end|><|tool_call_begin|>functions", '}\ufffd.functions.bash:1 {"command": 1}  } ]', 80
+    ),
+    "opencode#20650, a quotation mark too many": Reported("kimi_k2", '"days": 3', '"days": ", 3 "x', 80),
+    "vllm#41739, a quotation mark that is not escaped": Reported("kimi_k2", '\\"\\nline 20', '"\\nline 20', 140),
+    "vllm#47761, a string without an end": Reported("kimi_k2", '\\"\\n", "days": 3}', "", 80),
+    "langchain-qwq#19, an argument that is missing": Reported("hermes", ', "days": 3', "", 120),
+}
+
+
+@pytest.fixture(scope="module", params=["held", "live"])
+def pairs(request: pytest.FixtureRequest) -> Iterator[Mapping[str, Two]]:
+    with two("hermes", arguments=request.param) as hermes, two("kimi_k2", arguments=request.param) as kimi:
+        yield {"hermes": hermes, "kimi_k2": kimi}
+
+
+@pytest.mark.parametrize("case", REPORTED)
+def test_reported_damage_of_a_long_call_is_mended_at_the_price_of_its_end(pairs: Mapping[str, Two], case: str) -> None:
+    damage = REPORTED[case]
+    pair, text = pairs[damage.grammar], MADE[damage.grammar]
+    before, after = text.split(damage.was, 1)
+    at = len(pair.first.encode(before))
+    pair.say(text, TokenFault("damage", at, damage.became + after))
+    got = pair.ask(stream=True)
+    assert said(got)[2] == [FIRST, SECOND]
+    assert (got.faults, got.end) == ([], End.COMPLETE)
+    (begun,) = resumed(pair.second)
+    assert at - (begun - len(SAID) - 1) <= damage.again
+
+
+def misread(text: str, seen: str) -> Callable[[dict[str, Any]], dict[str, Any]]:
+    """A parser that makes something else of a piece of arguments."""
+
+    def of(delta: dict[str, Any]) -> dict[str, Any]:
+        for call in delta.get("tool_calls") or ():
+            if call["function"].get("arguments", "").startswith(text):
+                call["function"]["arguments"] = seen
+        return delta
+
+    return of
+
+
+@pytest.mark.parametrize(("text", "seen"), [("{", ""), ("}", "}}")], ids=["vllm#35266", "vllm#53638"])
+def test_what_only_the_engines_parser_spoils_is_not_written_again(
+    pairs: Mapping[str, Two], text: str, seen: str
+) -> None:
+    pair = pairs["hermes"]
+    pair.say(MADE["hermes"])
+    pair.first.misreads = misread(text, seen)
+    try:
+        got = pair.ask(stream=True)
+    finally:
+        pair.first.misreads = lambda delta: delta
+    assert said(got)[2] == [FIRST, SECOND]
+    assert [str(each.verdict.outcome) for each in pair.judged] == ["invalid_json", "clean"]
+    assert len(resumed(pair.second)) == 1
 
 
 def test_damage_that_comes_again_is_cut_further_back_and_then_the_request_runs_again(qwen: Two) -> None:

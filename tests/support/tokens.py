@@ -47,6 +47,12 @@ def kimi_calls(*calls: tuple[str, Mapping[str, Any]]) -> str:
     return f"<|tool_calls_section_begin|>{inner}<|tool_calls_section_end|>"
 
 
+def hermes_calls(*calls: tuple[str, Mapping[str, Any]]) -> str:
+    """Calls as Hermes writes them."""
+    said = [json.dumps({"name": name, "arguments": arguments}, ensure_ascii=False) for name, arguments in calls]
+    return "\n".join(f"<tool_call>\n{call}\n</tool_call>" for call in said)
+
+
 @asynccontextmanager
 async def resuming(
     first: TokenModel,

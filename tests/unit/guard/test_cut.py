@@ -82,7 +82,7 @@ CALLS = st.lists(
 )
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(calls=CALLS, kimi=st.booleans(), data=st.data())
 def test_what_is_kept_of_a_damaged_call_begins_a_right_one(calls: Any, kimi: bool, data: Any) -> None:
     grammar = "kimi_k2" if kimi else "qwen3_coder"
@@ -91,8 +91,9 @@ def test_what_is_kept_of_a_damaged_call_begins_a_right_one(calls: Any, kimi: boo
     damaged = text[:at] + data.draw(JUNK)
     sound = Guard(GuardConfig(), {"messages": [], "tools": DECLARED}).sound_part
     tools = [tool["function"] for tool in DECLARED]
-    for call, written in enumerate(boundaries(StreamParser(grammar, tools), damaged, Had()).calls):
-        place = boundaries(StreamParser(grammar, tools), damaged, Had()).place(Cut.SOUND, call, sound)
+    found = boundaries(StreamParser(grammar, tools), damaged, Had())
+    for call, written in enumerate(found.calls):
+        place = found.place(Cut.SOUND, call, sound)
         if place is None or written.unfinished:
             continue
         kept = boundaries(StreamParser(grammar, tools), damaged[:place], Had()).calls[call]

@@ -34,7 +34,7 @@ def sections(
         "cpu_us_per_chunk": cpu_time,
         "unseen": random_tools,
         "dialects": partial(dialects.measure, 0.5, requests),
-        "resumes": partial(resumes.measure, 100 if quick else 400),
+        "resumes": partial(resumes.measure, 50 if quick else 200),
     }
 
 

@@ -117,9 +117,13 @@ def engines(request: pytest.FixtureRequest) -> Iterator[Two]:
     scope="module", params=[("qwen3_coder", None), ("kimi_k2", None), ("qwen3_coder", {"parse": "gateway"})], ids=str
 )
 def strict(request: pytest.FixtureRequest) -> Iterator[Two]:
-    """Models that think and write several tokens a step; calls go out as they grow, and no violation is delivered."""
+    """Models that think and write several tokens a step; calls go out as they grow, and no violation is delivered.
+
+    What is not mended by resumes runs again with strict tools.
+    """
     grammar, pool = request.param
-    with two(grammar, thinking=True, per_chunk=3, pool=pool, mode="strict", arguments="live") as pair:
+    guard = {"mode": "strict", "arguments": "live", "escalate": "strict"}
+    with two(grammar, thinking=True, per_chunk=3, pool=pool, **guard) as pair:
         yield pair
 
 

@@ -5,7 +5,9 @@ from typing import Any
 
 import pytest
 
-from serve.request.resuming import CannotResumeError, continuation, tokenizing
+from serve.request.completion import parse
+from serve.request.features import features_of
+from serve.request.resuming import CannotResumeError, continuation, obstacle, tokenizing
 
 CHAT = {"model": "m", "messages": [{"role": "user", "content": "hi"}], "tools": []}
 
@@ -63,6 +65,32 @@ def test_what_could_not_go_on_as_it_began_is_refused(more: dict[str, Any], reaso
 @pytest.mark.parametrize("more", [{"seed": 1, "temperature": 0}, {"stop": ["x", "bc"]}, {"bad_words": None}])
 def test_what_makes_no_difference_is_no_obstacle(more: dict[str, Any]) -> None:
     assert going_on(**more)
+
+
+TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
+STRICT = {"type": "function", "function": {**TOOL["function"], "strict": True}}
+SCHEMA = {"type": "json_schema", "json_schema": {"name": "n", "schema": {"type": "object"}}}
+REASONS: dict[str | None, list[dict[str, Any]]] = {
+    "grammar": [
+        {"response_format": {"type": "json_object"}},
+        {"response_format": SCHEMA},
+        {"tools": [TOOL, STRICT]},
+        {"tools": [TOOL], "tool_choice": "required"},
+        {"tools": [TOOL], "tool_choice": {"type": "function", "function": {"name": "f"}}},
+        {"structured_outputs": {"regex": "a+"}},
+    ],
+    "several": [{"n": 2}],
+    "logprobs": [{"logprobs": True}],
+    "reasoning": [{"include_reasoning": False}],
+    "sampling": [{"presence_penalty": 1}],
+    None: [{"tools": [TOOL]}, {"response_format": {"type": "text"}}, {"n": 1, "logprobs": False}],
+}
+
+
+@pytest.mark.parametrize(("reason", "more"), [(reason, each) for reason, cases in REASONS.items() for each in cases])
+def test_what_a_prefix_does_not_hold_can_only_be_rerun(reason: str | None, more: dict[str, Any]) -> None:
+    features = features_of(parse(json.dumps({**CHAT, **more}).encode()), {})
+    assert obstacle(features) == reason
 
 
 def ids_of(**body: Any) -> Any:

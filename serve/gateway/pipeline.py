@@ -1,6 +1,7 @@
 """The request path: read, decide, send. Plain ASGI; Ray Serve only brings the requests here."""
 
 import asyncio
+import errno
 import logging
 import time
 from collections.abc import Mapping
@@ -166,12 +167,13 @@ class Gateway:
                 exchange.status = CLIENT_LEFT
                 fail(span, "client_left", exchange.status)
                 raise
-            except MemoryError:
-                log.error("[%s] no memory is left for a request", exchange.request_id)
-                await exchange.refuse(OutOfMemoryError(_NO_MEMORY, retry_after_s=1.0))
-            except Exception:  # noqa: BLE001 - the last resort: the client gets an error, the log gets the place
-                log_fault(log, "a request failed", exchange.request_id)
-                await exchange.refuse(GatewayError("Internal error; see the gateway's log."))
+            except Exception as error:  # noqa: BLE001 - the last resort: the client gets an error, the log the place
+                if _is_of_memory(error):
+                    log.error("[%s] no memory is left for a request", exchange.request_id)
+                    await exchange.refuse(OutOfMemoryError(_NO_MEMORY, retry_after_s=1.0))
+                else:
+                    log_fault(log, "a request failed", exchange.request_id)
+                    await exchange.refuse(GatewayError("Internal error; see the gateway's log."))
             finally:
                 exchange.release()
                 self._settle(exchange, scope["path"])
@@ -354,4 +356,13 @@ def _refusal(decision: Decision) -> str:
     return (
         f"No pool of {decision.model!r} is allowed for this request ({', '.join(decision.classes)}). {causes}. "
         "POST the same body to /v1/route/explain for every reason and what would change it."
+    )
+
+
+def _is_of_memory(error: Exception) -> bool:
+    """Returns whether an error says that no memory is left: to Python itself, the system or for another thread."""
+    return (
+        isinstance(error, MemoryError)
+        or (isinstance(error, OSError) and error.errno == errno.ENOMEM)
+        or (isinstance(error, RuntimeError) and str(error) == "can't start new thread")
     )

@@ -1,6 +1,7 @@
 """The request path over real HTTP, against engines that behave in every way an engine can."""
 
 import asyncio
+import errno
 import json
 import threading
 from collections.abc import AsyncIterator
@@ -18,6 +19,7 @@ from support.stack import listening, running
 
 from serve.errors import GatewayError, OverloadedError, PoolUnavailableError
 from serve.gateway.explanation import explanation
+from serve.proxy.exchange import Exchange
 from serve.request.field_rules import RequestReader
 from serve.routing.class_queue import Asker
 from serve.routing.endpoint import Endpoint
@@ -321,11 +323,11 @@ class TestFidelity:
         assert first != second
 
     async def test_an_engine_cannot_speak_in_our_name_or_set_cookies(self) -> None:
-        engine = answering(x_specgate_pool="forged", set_cookie="a=b", server="vllm", x_kept="yes")
+        engine = answering(x_specgate_pool="forged", set_cookie="a=b", server="vllm", x_ratelimit_limit_requests="yes")
         async with running(config(), pools(engine, answering())) as stack:
             _, headers, _ = await post(stack.url, CHAT)
         assert headers["x-specgate-pool"] == "speculative"
-        assert headers["x-kept"] == "yes"
+        assert headers["x-ratelimit-limit-requests"] == "yes"
         assert "set-cookie" not in headers
 
     async def test_the_openai_client_reads_answers_and_streams(self) -> None:
@@ -612,3 +614,28 @@ class TestLengthOfAnswers:
         async with running(config(limits={"max_answer_bytes": 4_000}), pools(engine, engine)) as stack:
             status, _, body = await post(stack.url, {**CHAT, "stream": True})
         assert (status, body.endswith(DONE)) == (200, True)
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (MemoryError(), (503, "out_of_memory")),
+        (OSError(errno.ENOMEM, "Cannot allocate memory"), (503, "out_of_memory")),
+        (RuntimeError("can't start new thread"), (503, "out_of_memory")),
+        (RuntimeError("anything else"), (500, "internal_error")),
+    ],
+)
+async def test_whatever_says_that_no_memory_is_left_is_503_and_may_be_tried_again(
+    error: Exception, said: tuple[int, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def read(*_: Any) -> bytes:
+        raise error
+
+    monkeypatch.setattr(Exchange, "read", read)
+    async with (
+        running(config(), {("m", "p"): answering()}) as stack,
+        aiohttp.ClientSession() as session,
+        session.post(f"{stack.url}/v1/chat/completions", json={"model": "m", "messages": []}) as response,
+    ):
+        assert (response.status, (await response.json())["error"]["code"]) == said
+        assert ("retry-after" in response.headers) == (response.status == 503)

@@ -111,6 +111,11 @@ class EngineFields(Struct, kw_only=True, gc=False):
     # Where another gateway would send the request.
     api_base: Raw = NONE
     base_url: Raw = NONE
+    fallbacks: Raw = NONE
+    model_list: Raw = NONE
+    litellm_params: Raw = NONE
+    custom_llm_provider: Raw = NONE
+    vertex_credentials: Raw = NONE
     api_key: Raw = NONE
     user_config: Raw = NONE
     extra_headers: Raw = NONE

@@ -41,7 +41,8 @@ ACTIONS = {
         ("kv_transfer_params", "ec_transfer_params", "bootstrap_host", "bootstrap_port", "bootstrap_room",
          "logits_processors", "custom_logit_processor", "lora_path", "chat_template", "guided_decoding_backend",
          "prompt_embeds", "input_embeds", "media_io_kwargs", "mm_processor_kwargs", "prompt_logprobs",
-         "use_beam_search", "api_base", "base_url", "api_key", "user_config", "extra_headers"),
+         "use_beam_search", "api_base", "base_url", "api_key", "user_config", "extra_headers",
+         "fallbacks", "model_list", "litellm_params", "custom_llm_provider", "vertex_credentials"),
         REFUSE,
     ),
     **dict.fromkeys(

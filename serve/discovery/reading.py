@@ -7,6 +7,7 @@ from typing import Any
 from packaging.version import InvalidVersion, Version
 
 from policies.engine_args import variant_of
+from policies.model_names import model_of
 from policies.stated_facts import UNKNOWN, method_of
 from serve.discovery.finding import Confidence, Finding
 from serve.discovery.questions import DIALECTS, NO_ANSWER, OLD_THOUGHT, SAID, THOUGHT, TOLD, Answers
@@ -14,11 +15,6 @@ from serve.discovery.series import engine_metrics
 from serve.parsing.families import find_grammar, grammars_by_markup
 
 _COUNTERS_SINCE = Version("0.10")  # before, vLLM had these counters under other names, whether it drafted or not
-_FAMILY = re.compile(
-    r"kimi-k\d|qwen3\.8-flash|qwen\d(?:\.\d)?(?:-coder|-next)?|deepseek-(?:v\d(?:\.\d)?|r\d)|glm-\d(?:\.\d)?|minimax-m\d|mimo-v\d"
-    r"|gpt-oss|gemma-?\d|llama-\d(?:\.\d)?|mistral|mixtral|phi-\d|nemotron-\d"
-)
-_VERSION = re.compile(r"kimi-k(\d\.\d)")
 # SGLang's algorithms that leave no doubt: its EAGLE runs the model's own MTP layers as well.
 _SGLANG_METHODS = {"NGRAM": "ngram", "EAGLE3": "eagle3", "STANDALONE": "draft_model", "DFLASH": "dflash"}
 _TWINS = {"qwen3_coder": "qwen3_coder or qwen3_xml", "glm47": "glm45 or glm47"}  # parsers that read the same text
@@ -109,10 +105,10 @@ def _of_models(answers: Answers) -> Told:
 def _of_name(root: str) -> Told:
     """Yields what the name of the weights tells."""
     name = root.rstrip("/").rsplit("/", 1)[-1].lower().replace("_", "-")
-    if family := _FAMILY.match(name):
-        yield "family", family[0], f"the weights' name, {name}", "certain"
-    if version := _VERSION.match(name):
-        yield "model_version", version[1], f"the weights' name, {name}", "certain"
+    if named := model_of(name):
+        yield "family", named.family, f"the weights' name, {name}", "certain"
+        if named.version and named.version not in named.family:
+            yield "model_version", named.version, f"the weights' name, {name}", "certain"
     if (variant := variant_of(name)) != "none":
         yield "quantization", variant, f"the weights' name, {name}", "certain"
 

@@ -78,10 +78,13 @@ async def aenumerate(stream: Any) -> Any:
         pytest.param(to_specgate(signal.SIGKILL), -signal.SIGKILL, id="SIGKILL to specgate alone"),
     ],
 )
-async def test_a_signal_stops_it_in_order(
+async def test_a_signal_stops_it_in_order_also_where_its_folder_has_blanks(
     tmp_path: Path, port: int, stop: Callable[[LocalGateway], None], code: int
 ) -> None:
-    with local_gateway(tmp_path, "sim", port) as gateway:
+    clone = tmp_path / "a b"
+    clone.mkdir()
+    (clone / ".venv").symlink_to(sys.prefix)
+    with local_gateway(tmp_path, "sim", port, python=str(clone / ".venv" / "bin" / "python")) as gateway:
         await stops_in_order(gateway, port, lambda: stop(gateway))
         assert gateway.process.wait() == code
 
@@ -132,13 +135,3 @@ async def status_of(session: aiohttp.ClientSession, url: str) -> int:
     except aiohttp.ClientError:
         await asyncio.sleep(0.01)
         return BROKEN
-
-
-async def test_a_folder_with_blanks_in_its_name_does_as_well(tmp_path: Path, port: int) -> None:
-    clone = tmp_path / "a b"
-    clone.mkdir()
-    (clone / ".venv").symlink_to(sys.prefix)
-    with local_gateway(tmp_path, "sim", port, python=str(clone / ".venv" / "bin" / "python")) as gateway:
-        await asyncio.to_thread(gateway.until_ready)
-        gateway.process.terminate()
-        await asyncio.to_thread(gateway.until_gone)

@@ -343,6 +343,15 @@ def test_an_attempt_that_must_run_again_is_left_at_once_if_somebody_is_there(cas
     assert error["error"]["code"] == "integrity_violation"
 
 
+@pytest.mark.parametrize("case", LEFT_EARLY)
+def test_an_attempt_is_read_to_its_end_where_unclean_answers_are_wanted(case: str) -> None:
+    guard = Guard(GuardConfig(on_failure="unclean"), tools_request(), hasty=True)
+    patient = Guard(GuardConfig(on_failure="unclean"), tools_request())
+    for each in LEFT_EARLY[case]:
+        assert guard.feed(each) == patient.feed(each)
+        assert guard.state is patient.state
+
+
 @pytest.mark.parametrize("case", ["a cut character", "a mismatch"])
 def test_what_the_model_means_is_read_to_its_end_the_second_time(case: str) -> None:
     text = WRONG if case == "a mismatch" else '{"city": "B\ufffd", "days": 2}'

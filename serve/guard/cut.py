@@ -204,9 +204,10 @@ class Boundaries(NamedTuple):
             return None
         if cut is Cut.SOUND:
             written = self.calls[call]
-            if written.unfinished:
+            right = sound(written.name, written.arguments)
+            if written.unfinished or (written.ended and right == written.length):  # only its parser spoilt it
                 return self.end
-            kept = kept_of(written.arguments, sound(written.name, written.arguments))
+            kept = kept_of(written.arguments, right)
             place = written.place(kept)
             if place is None:
                 return self.client if self.client > written.begin else None

@@ -8,6 +8,7 @@ from typing import Any
 
 from serve.config.guard import GuardConfig
 from serve.errors import IntegrityError
+from serve.guard.core.call_assembly import HeldCall
 from serve.guard.core.call_guard import CallCheck
 from serve.guard.core.choice import AttemptGuard, ChoiceGuard
 from serve.guard.core.chunk import ARGUMENTS, TextPlace, UsageSum, choices_of, lone_delta, stop_of
@@ -85,9 +86,13 @@ class Guard:
 
         Args:
             tool: That is called.
-            arguments: As JSON text, of which nothing may be right.
+            arguments: As JSON text, of which nothing may be right, or everything.
         """
-        outline = CallCheck(self._expected, self.settings).outline(tool)
+        check, call = CallCheck(self._expected, self.settings), HeldCall(0, name=tool)
+        call.feed_arguments(arguments)
+        if check.defect(call, 0) is None:
+            return len(arguments)
+        outline = check.outline(tool)
         return 0 if outline is None else sound_part(outline, arguments)
 
     @property

@@ -16,12 +16,13 @@ from serve.parsing import StreamParser
 CALL = "<tool_call>\n<function=f>\n<parameter=a>\n1\n</parameter>\n</function>\n</tool_call>"
 KIMI_CALL = "<|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>{}<|tool_call_end|>"
 TOOLS = [{"name": "f", "parameters": {"type": "object"}}]
+OURS = [tool["function"] for tool in DECLARED]
 
 
 def place(text: str, cut: Cut, call: int = 0, grammar: str = "qwen3_coder", **had: Any) -> str | None:
     """What is kept of a text."""
     sound = Guard(GuardConfig(), {"messages": [], "tools": DECLARED}).sound_part
-    found = boundaries(StreamParser(grammar, TOOLS), text, Had(**had)).place(cut, call, sound)
+    found = boundaries(StreamParser(grammar, [*TOOLS, *OURS]), text, Had(**had)).place(cut, call, sound)
     return None if found is None else text[:found]
 
 
@@ -70,6 +71,14 @@ def test_a_damaged_member_goes_and_of_a_long_one_the_last_characters(sound: str,
     assert (sound + damage)[: kept_of(sound + damage, len(sound))] == kept
 
 
+@pytest.mark.parametrize("grammar", ["kimi_k2", "qwen3_coder"])
+def test_of_a_call_that_only_the_engines_parser_has_spoilt_all_is_kept(grammar: str) -> None:
+    call = ("plan_trip", {"city": "Oslo", "days": 2})
+    text = kimi_calls(call) if grammar == "kimi_k2" else qwen_call("plan_trip", city="Oslo", days=2)
+    assert place(text, Cut.SOUND, grammar=grammar) == text
+    assert place(text.replace("2", '"many"'), Cut.SOUND, grammar=grammar) != text
+
+
 JUNK = st.sampled_from(["\ufffd", '"', "}", "{", "<|tool_call_end|>", "</tool_call>", "x"])
 TEXTS = st.text(st.characters(codec="utf-8", exclude_characters="<>&◁", exclude_categories=["C", "Z"]), min_size=2)
 CALLS = st.lists(
@@ -90,13 +99,15 @@ def test_what_is_kept_of_a_damaged_call_begins_a_right_one(calls: Any, kimi: boo
     at = data.draw(st.integers(1, len(text)))
     damaged = text[:at] + data.draw(JUNK)
     sound = Guard(GuardConfig(), {"messages": [], "tools": DECLARED}).sound_part
-    tools = [tool["function"] for tool in DECLARED]
-    found = boundaries(StreamParser(grammar, tools), damaged, Had())
+    found = boundaries(StreamParser(grammar, OURS), damaged, Had())
     for call, written in enumerate(found.calls):
         place = found.place(Cut.SOUND, call, sound)
         if place is None or written.unfinished:
             continue
-        kept = boundaries(StreamParser(grammar, tools), damaged[:place], Had()).calls[call]
+        if written.ended and sound(written.name, written.arguments) == written.length:
+            assert place == len(damaged)  # nothing is wrong with this one
+            continue
+        kept = boundaries(StreamParser(grammar, OURS), damaged[:place], Had()).calls[call]
         assert written.arguments.startswith(kept.arguments)
         assert kept.length <= sound(written.name, written.arguments)
         assert kept.unfinished

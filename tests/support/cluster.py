@@ -9,7 +9,7 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -34,28 +34,32 @@ class Cluster:
         dashboard: That of Ray's dashboard.
         files: Ray's folder, with the logs of everything that runs here.
         config: The gateway config that was deployed last.
+        head: The head node.
     """
 
-    def __init__(self, folder: Path, held: ExitStack) -> None:
+    head: psutil.Process
+
+    def __init__(self, folder: Path, held: ExitStack, **environment: str) -> None:
         self.config: Mapping[str, Any] = {}
         self._folder, self._held = folder, held
         # Ray puts Unix sockets there, whose paths are at most 107 characters long.
         self._short = held.enter_context(tempfile.TemporaryDirectory(prefix="sg", ignore_cleanup_errors=True))
-        self._gcs, self._dashboard, self._http, self._admin_api = (free_port() for _ in range(4))
+        self._gcs, self._dashboard, self._http, self._admin_api, self._client = (free_port() for _ in range(5))
         self._nodes: list[psutil.Process] = []
         self._environment = {
             **os.environ, **node_environment(self._short), "RAY_AUTH_MODE": "disabled", "RAY_worker_niceness": "0",
-            "PATH": f"{BIN}:{os.environ['PATH']}",
+            "PATH": f"{BIN}:{os.environ['PATH']}", **environment,
         }  # fmt: skip
         self.url, self.admin_api = f"http://127.0.0.1:{self._http}", f"http://127.0.0.1:{self._admin_api}"
         self.dashboard = f"http://127.0.0.1:{self._dashboard}"
         self.files = Path(self._short)
 
-    def start_head(self) -> None:
+    def start_head(self, *, again: bool = False) -> None:
+        """Starts the head node; again, with the same ports, it must not see the other nodes' processes beside it."""
         head = ["--head", f"--port={self._gcs}", f"--dashboard-port={self._dashboard}", f"--temp-dir={self._short}"]
-        head += [f"--ray-client-server-port={free_port()}", "--dashboard-host=127.0.0.1", "--num-cpus=8"]
-        node = self._start(*head)
-        self._until(lambda: self._get("/api/version") is not None, "the dashboard does not answer", node)
+        head += [f"--ray-client-server-port={self._client}", "--dashboard-host=127.0.0.1", "--num-cpus=8"]
+        self.head = self._start(*head, within=("unshare", "-pf", "--mount-proc") if again else ())
+        self._until(lambda: self._get("/api/version") is not None, "the dashboard does not answer", self.head)
 
     def add_worker(self, cpus: int = 0) -> psutil.Process:
         """Another node, for what asks for `worker` alone; killing it with `kill_node` is what a power cut would be.
@@ -67,11 +71,14 @@ class Cluster:
         self._until(lambda: "Ray runtime started" in log.read_text(errors="replace"), "the node does not join", node)
         return node
 
-    def _start(self, *arguments: str) -> psutil.Process:
+    def _start(self, *arguments: str, within: Sequence[str] = ()) -> psutil.Process:
         log = self._held.enter_context((self._folder / f"node-{len(self._nodes)}.log").open("wb"))
         fixed = ["--block", "--node-ip-address=127.0.0.1", f"--object-store-memory={100 * 2**20}"]
         process = subprocess.Popen(
-            [BIN / "ray", "start", *fixed, *arguments], env=self._environment, stdout=log, stderr=subprocess.STDOUT
+            [*within, BIN / "ray", "start", *fixed, *arguments],
+            env=self._environment,
+            stdout=log,
+            stderr=subprocess.STDOUT,
         )
         self._held.callback(process.wait)
         self._nodes.append(psutil.Process(process.pid))
@@ -142,10 +149,10 @@ class Cluster:
 
 
 @contextmanager
-def running(folder: Path) -> Iterator[Cluster]:
+def running(folder: Path, **environment: str) -> Iterator[Cluster]:
     """A head node; all nodes are gone at the end, and nothing of any other cluster of this machine."""
     with ExitStack() as held:
-        cluster = Cluster(folder, held)
+        cluster = Cluster(folder, held, **environment)
         cluster.start_head()
         yield cluster
 

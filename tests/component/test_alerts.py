@@ -55,7 +55,7 @@ class Patient:
         self._app = build_sim_app(SimSettings.from_mapping({**self._settings, **symptoms}))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if self.started is not None and scope["path"] == "/metrics":
+        if self.started is not None and scope["type"] == "http" and scope["path"] == "/metrics":
             await start(send, kind="text/plain")
             await end(send, f"process_start_time_seconds {self.started}\n".encode())
         else:

@@ -89,11 +89,14 @@ async def test_an_order_longer_than_any_is_not_read() -> None:
     assert (status, reply["error"]["code"]) == (413, "body_too_large")
 
 
+ANSWER = {"choices": [{"index": 0, "message": {"role": "assistant", "content": "Hello"}, "finish_reason": "stop"}]}
+
+
 def coded(coding: str) -> Engine:
     async def handler(_: Engine, send: Any, body: bytes) -> None:
         stream = json.loads(body).get("stream")
         await start(send, kind="text/event-stream" if stream else "application/json", content_encoding=coding)
-        await end(send, frame("[DONE]") if stream else json.dumps(CHAT).encode())
+        await end(send, frame("[DONE]") if stream else json.dumps(ANSWER).encode())
 
     return Engine(handler)
 

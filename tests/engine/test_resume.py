@@ -86,6 +86,7 @@ async def answer(client: openai.AsyncOpenAI, **asked: Any) -> tuple[Any, ...]:
     return choice.message.content, reasoning, calls, choice.finish_reason
 
 
+@pytest.mark.usefixtures("gateway")
 @pytest.mark.parametrize("model", ["tiny-kimi", "tiny-qwen"])
 async def test_a_greedy_answer_is_the_same_wherever_its_engine_is_lost(model: str) -> None:
     telemetry = Telemetry({})

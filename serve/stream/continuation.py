@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from serve.errors import EngineError, encode_json
-from serve.http1.sse import encode_frame, is_done
+from serve.errors import encode_json
+from serve.http1.sse import encode_frame
 from serve.stream.frame import Frame
 from serve.stream.line import Stage
 from serve.stream.parsed import TEXT, RawChoice, merged
@@ -52,13 +52,9 @@ class Continuation(Stage):
 
     def feed(self, frame: Frame) -> Sequence[Frame]:
         """Returns the chat frames for one of a completion; the first one follows the prefix."""
-        data = frame.data()
-        if data is None or is_done(data):
+        chunk = frame.readable()
+        if chunk is None:
             return (frame,)
-        try:
-            chunk = frame.parsed(data)
-        except EngineError:
-            return (frame,)  # whoever judges the answer will see it
         choice = _only_choice(chunk)
         envelope = _envelope(chunk, "chat.completion.chunk")
         chunks: list[dict[str, Any]] = []
@@ -131,14 +127,8 @@ class MoreText(Stage):
 
     def feed(self, frame: Frame) -> Sequence[Frame]:
         """Returns the frame with the whole usage."""
-        data = frame.data()
-        if data is None or is_done(data):
-            return (frame,)
-        try:
-            chunk = frame.parsed(data)
-        except EngineError:
-            return (frame,)  # whoever watches the stream will see it
-        if not isinstance(usage := chunk.get("usage"), dict):
+        chunk = frame.readable()
+        if chunk is None or not isinstance(usage := chunk.get("usage"), dict):
             return (frame,)
         chunk = {**chunk, "usage": whole_usage(usage, self.prefix)}
         return (Frame(encode_frame(chunk), chunk=chunk),)

@@ -21,7 +21,7 @@ import msgspec
 from msgspec import Struct
 
 from serve.errors import EngineError
-from serve.http1.sse import decode_chunk, encode_frame, frame_data
+from serve.http1.sse import decode_chunk, encode_frame, frame_data, is_done
 
 TEXTS = ("content", "reasoning", "reasoning_content")
 ARGUMENTS = "tool_calls"
@@ -247,6 +247,16 @@ class Frame(Struct, eq=False, gc=False):
             if self.learner is not None:
                 self.learner.learn(self.sent or self.raw, self.chunk)
         return self.chunk
+
+    def readable(self) -> dict[str, Any] | None:
+        """Returns its data as a JSON object; None for a comment, `[DONE]` and what a judge refuses anyway."""
+        data = self.data()
+        if data is None or is_done(data):
+            return None
+        try:
+            return self.parsed(data)
+        except EngineError:
+            return None
 
     def encoded(self) -> bytes:
         """Returns its bytes."""

@@ -8,8 +8,7 @@ from typing import Any
 
 import msgspec
 
-from serve.errors import EngineError, encode_json
-from serve.http1.sse import is_done
+from serve.errors import encode_json
 from serve.parsing import CallArguments, CallStart, Content, Event, Fault, Reasoning, StreamParser
 from serve.stream.frame import Frame
 from serve.stream.line import Stage
@@ -51,14 +50,8 @@ class Parsed(Stage):
             if plain:
                 return (frame,)
             return (Frame.of(self._chunk(template.place.choice, delta)),) if delta else ()
-        data = frame.data()
-        if data is None or is_done(data):
-            return (frame,)
-        try:
-            chunk = frame.parsed(data)
-        except EngineError:
-            return (frame,)
-        return self._read(frame, chunk)
+        chunk = frame.readable()
+        return (frame,) if chunk is None else self._read(frame, chunk)
 
     def whole(self, body: bytes) -> bytes:
         """Returns a whole answer with what its texts mean."""

@@ -204,8 +204,10 @@ class Boundaries(NamedTuple):
             return None
         if cut is Cut.SOUND:
             written = self.calls[call]
+            if written.unfinished:
+                return self.end
             right = sound(written.name, written.arguments)
-            if written.unfinished or (written.ended and right == written.length):  # only its parser spoilt it
+            if written.ended and right == written.length:  # only its engine's parser has spoilt it
                 return self.end
             kept = kept_of(written.arguments, right)
             place = written.place(kept)

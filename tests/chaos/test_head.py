@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
-import psutil
 import pytest
 from support.cluster import Cluster, kill_node, running
 from support.limits_store import StoreServer, needs_server
 from support.load import End, LoadResult, ask
 from support.pools import hello
+from support.session import answering
 
 pytestmark = [
     pytest.mark.ray,
@@ -39,21 +39,6 @@ CONFIG: dict[str, Any] = {
         }
     },
 }
-
-
-async def own_url(gateway: psutil.Process) -> str:
-    """Where a gateway replica itself listens."""
-    async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=5)) as session:
-        for connection in gateway.net_connections("tcp"):
-            if connection.status == psutil.CONN_LISTEN:
-                url = f"http://127.0.0.1:{connection.laddr.port}"
-                try:
-                    async with session.get(f"{url}/v1/models") as response:
-                        if response.status == 200:
-                            return url
-                except (aiohttp.ClientError, TimeoutError):
-                    continue  # a port of Ray's own
-    raise AssertionError("the gateway listens nowhere")
 
 
 @asynccontextmanager
@@ -82,7 +67,7 @@ async def deployed(cluster: Cluster) -> str:
     cluster.add_worker(cpus=4)
     await cluster.deploy(CONFIG)
     (gateway,) = await cluster.until_replicas("Gateway", 1)
-    return await own_url(gateway)
+    return await answering(gateway, "/v1/models", {})
 
 
 async def test_without_the_head_the_other_nodes_serve_for_a_minute(tmp_path: Path) -> None:

@@ -343,7 +343,6 @@ async def test_a_client_that_gives_up_an_unstreamed_request_frees_the_engine(tmp
                 *(client.chat.completions.create(**ask) for _ in range(8)), return_exceptions=True
             )
         assert all(isinstance(answer, openai.APITimeoutError) for answer in answers), answers
-        deadline_s = time.monotonic() + 20  # the answers take 25 s
         while count(servers, "cancelled") < len(answers):
-            assert time.monotonic() < deadline_s, f"{count(servers, 'running')} still run"
+            assert not count(servers, "finished"), "an engine wrote an answer that nobody waits for"
             await asyncio.sleep(0.1)

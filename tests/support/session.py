@@ -11,7 +11,7 @@ import time
 import urllib.error
 import urllib.request
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -143,17 +143,20 @@ def processes(deployment: str) -> list[psutil.Process]:
 async def engine_url(model: str, pool: str) -> str:
     """Where the one replica of a pool answers, past the gateway."""
     (replica,) = replicas(model, pool)
-    for connection in replica.net_connections("tcp"):
-        if connection.status == psutil.CONN_LISTEN:
-            url = f"http://{connection.laddr.ip}:{connection.laddr.port}"
-            async with aiohttp.ClientSession(headers=AUTHORIZED) as session:
-                try:
-                    async with session.get(f"{url}/health", timeout=aiohttp.ClientTimeout(total=2)) as response:
+    return await answering(replica, "/health", AUTHORIZED)
+
+
+async def answering(process: psutil.Process, path: str, headers: Mapping[str, str]) -> str:
+    """Returns the base URL at which a process answers a path with 200; Ray's own ports do not."""
+    async with aiohttp.ClientSession(headers=headers, timeout=aiohttp.ClientTimeout(total=2)) as session:
+        for connection in process.net_connections("tcp"):
+            if connection.status == psutil.CONN_LISTEN:
+                url = f"http://{connection.laddr.ip}:{connection.laddr.port}"
+                with suppress(aiohttp.ClientError, TimeoutError):
+                    async with session.get(f"{url}{path}") as response:
                         if response.status == 200:
                             return url
-                except (aiohttp.ClientError, TimeoutError):
-                    continue  # a port of Ray's own
-    raise AssertionError(f"{model}/{pool} listens nowhere")
+    raise AssertionError(f"{process} answers {path} nowhere")
 
 
 async def until_idle(model: str, pool: str) -> None:

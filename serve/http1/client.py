@@ -142,7 +142,8 @@ class ClientConnection(asyncio.Protocol):
         was_paused = self._response.buffered_bytes > READ_AHEAD_BYTES
         self._sink = sink
         try:
-            self._forward()
+            if self._response.parts and self._drain is None:
+                self._forward(sink)
             if was_paused and self._drain is None:
                 self._resume_reading()
             while self._sink is not None and (self._phase is not _COMPLETE or self._response.parts):
@@ -165,17 +166,18 @@ class ClientConnection(asyncio.Protocol):
         self._cancel_silence_timer()
         self._transport.abort()
 
-    def _forward(self) -> None:
-        if self._sink is None or not self._response.parts or self._drain is not None:
-            return
-        self._drain = self._sink(self._response.take())
-        if self._drain is not None:
+    def _forward(self, sink: Sink) -> None:
+        """Passes on what waits; every token comes here."""
+        drain = sink(self._response.take())
+        if drain is not None:
+            self._drain = drain
             self._transport.pause_reading()
-            self._drain.add_done_callback(self._drained)
+            drain.add_done_callback(self._drained)
 
     def _drained(self, _: "asyncio.Future[None]") -> None:
         self._drain = None
-        self._forward()
+        if self._sink is not None and self._response.parts:
+            self._forward(self._sink)
         if self._drain is None:
             self._resume_reading()
         if self._phase is _COMPLETE:
@@ -252,10 +254,12 @@ class ClientConnection(asyncio.Protocol):
             self._abort(ResponseError("a change of protocol, which no request asks for"))
         except httptools.HttpParserError as error:
             self._abort(ResponseError(f"not an HTTP response: {error}"))
-        if not self._response.parts:  # a part of a head, trailer or chunk extension
+        parts = self._response.parts
+        if not parts:  # a part of a head, trailer or chunk extension
             self._count_head_bytes(len(data))
         if self._sink is not None:
-            self._forward()
+            if parts and self._drain is None:
+                self._forward(self._sink)
             if self._sink is not None and self._phase is _BODY:
                 return  # nobody waits for a part of a stream
         elif self._response.buffered_bytes > READ_AHEAD_BYTES and not self._transport.is_closing():

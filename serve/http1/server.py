@@ -87,6 +87,7 @@ class ServerProtocol(asyncio.Protocol):
         self._allowance = allowance
         self._loop = asyncio.get_running_loop()
         self._transport = asyncio.Transport()  # connection_made brings the real one
+        self.write: Callable[[bytes], None] = self._transport.write
         self._addresses: dict[str, Any] = {}
         self._lifetime = _OPEN
         self._reading_paused = False
@@ -107,10 +108,6 @@ class ServerProtocol(asyncio.Protocol):
             self._lifetime = _ENDING
         if not self._cycles:
             self._transport.close()
-
-    def write(self, data: bytes) -> None:
-        """Sends bytes to the client."""
-        self._transport.write(data)
 
     def pause_reading(self) -> None:
         """Makes the client wait before it sends more."""
@@ -133,6 +130,7 @@ class ServerProtocol(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._transport = cast(asyncio.Transport, transport)
+        self.write = self._transport.write  # itself: a method that calls it would cost every token
         if len(self._connections) >= self._allowance.max_connections:
             self._refuse_connection()
             return

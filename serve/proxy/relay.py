@@ -86,9 +86,10 @@ async def relay(
         broke = error
     if broke is None:
         await _send_rest(exchange, line)
-    failure = broke or end.failure or EngineError(INCOMPLETE)
-    if go_on is not None and not end.done and await go_on(failure):
-        return
+    if not end.done:
+        failure = broke or end.failure or EngineError(INCOMPLETE)
+        if go_on is not None and await go_on(failure):
+            return
     if broke is not None:
         await _send_rest(exchange, line)
     last = (end.withheld,) if end.withheld is not None else ()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from serve.stream.reader import FramePattern, pattern_of
 
-_BATCH = 512  # parts that are folded at once
+BATCH = 512  # parts that are folded at once
 _MOST_BYTES = 4 * 1024 * 1024
 _QUOTE = ord('"')
 
@@ -25,24 +25,22 @@ class Kept:
     def __init__(self, limit_bytes: int = _MOST_BYTES) -> None:
         self.parts: list[bytes] = []
         self.lost = False
-        self._most = _BATCH
+        self._most = BATCH
         self._limit_bytes = limit_bytes
         self._settled = 0  # parts that are counted, and not folded any more
         self._bytes = 0
 
-    def add(self, data: bytes, frames: int = 1) -> None:
-        """Keeps bytes of any shape; every token comes here.
-
-        Args:
-            data: The bytes.
-            frames: How many frames they are, as every `Skim` is told.
-        """
+    def add(self, data: bytes) -> None:
+        """Keeps bytes of any shape."""
         self.parts.append(data)
         if len(self.parts) > self._most:
-            self._fold()
+            self.fold()
 
-    def _fold(self) -> None:
-        """Makes one frame of all that came since the last time, if they are frames of one text, each a part."""
+    def fold(self) -> None:
+        """Makes one frame of all that came since the last time, if they are frames of one text, each a part.
+
+        Whoever puts what comes into `parts` itself calls this after every `BATCH` of them.
+        """
         like, run = pattern_of(self.parts[-1]), self.parts[self._settled :]
         if like is not None and all(
             [part.startswith(like.prefix) and part.endswith(like.suffix) and like.count(part) for part in run]
@@ -54,7 +52,7 @@ class Kept:
         if self.lost:
             self.parts.clear()
         self._settled = len(self.parts)
-        self._most = self._settled + _BATCH
+        self._most = self._settled + BATCH
 
 
 def _folded(frames: list[bytes], like: FramePattern) -> bytes:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from serve.http1.asgi import Drain, Sink
 from serve.http1.sse import BLANK_LINE, MAX_FRAME_BYTES
 from serve.stream.frame import Frame
-from serve.stream.kept import Kept
+from serve.stream.kept import BATCH, Kept
 from serve.stream.reader import Edit, FramePattern, FrameReader
 
 _QUOTE = ord('"')
@@ -93,7 +93,7 @@ class Line:
         self._check = _NO_CHECK
         self._checks: list[Check] = []
         self._counter: Stage | None = None
-        self._skims: list[Skim] = [kept.add] if kept is not None else []
+        self._skims: list[Skim] = []
         self._may_skim = exact = True
         limits: list[int] = []
         edit: Edit | None = None
@@ -192,7 +192,8 @@ class Line:
         """
         if not self._may_skim:
             return otherwise
-        counter, skims = self._counter, self._skims
+        counter, skims, kept = self._counter, self._skims, self._kept
+        keep, room = None if kept is None else kept.parts.append, BATCH
         # Of the pattern in force, at hand since attributes cost every token more. Nothing begins with an empty tuple.
         prefix: bytes | tuple[()] = ()
         suffix, begin, end = b"", 0, 0
@@ -202,10 +203,20 @@ class Line:
                 return take_other(data)
             if counter is not None:
                 counter.chunks += 1
-            if skims:
-                for skim in skims:
-                    skim(data, 1)
+            if keep is not None:
+                nonlocal room
+                keep(data)
+                room -= 1
+                if not room:
+                    room = fold()
+            for skim in skims:
+                skim(data, 1)
             return write(data)
+
+        def fold() -> int:
+            if kept is not None:
+                kept.fold()
+            return BATCH
 
         def take_other(data: bytes) -> Drain:
             nonlocal prefix, suffix, begin, end
@@ -228,6 +239,8 @@ class Line:
             return None
         if self._counter is not None:
             self._counter.chunks += frames
+        if self._kept is not None:
+            self._kept.add(data)
         for skim in self._skims:
             skim(data, frames)
         return like

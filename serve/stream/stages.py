@@ -10,7 +10,7 @@ from serve.stream.ending import INCOMPLETE, Ending, error_around, is_readable
 from serve.stream.frame import Frame, FrameTemplate
 from serve.stream.line import Check, Stage, ignore
 
-_DRAFT_REPORTS = (b'"speculative_decoding"', b'"spec_tokens_details"')
+_METRICS, _DETAILS = b'"speculative_decoding"', b'"spec_tokens_details"'  # vLLM's, SGLang's
 _DRAFT_REPORT = re.compile(rb'"(?:speculative_decoding|spec_tokens_details)"\s*:\s*(?=[{\[])')
 _DECODER = json.JSONDecoder()
 
@@ -135,7 +135,7 @@ class WithoutDrafts(Stage):
 
     def whole(self, body: bytes) -> bytes:
         """Returns a whole body without the report."""
-        if not any(name in body for name in _DRAFT_REPORTS):
+        if _METRICS not in body and _DETAILS not in body:
             return body
         left: list[bytes] = []
         place = 0

@@ -36,10 +36,11 @@ class Kept:
         if len(self.parts) > self._most:
             self.fold()
 
-    def fold(self) -> None:
+    def fold(self) -> int:
         """Makes one frame of all that came since the last time, if they are frames of one text, each a part.
 
-        Whoever puts what comes into `parts` itself calls this after every `BATCH` of them.
+        Returns:
+            After how many further parts it is time again, for those who put them into `parts` themselves.
         """
         like, run = pattern_of(self.parts[-1]), self.parts[self._settled :]
         if like is not None and all(
@@ -53,6 +54,7 @@ class Kept:
             self.parts.clear()
         self._settled = len(self.parts)
         self._most = self._settled + BATCH
+        return BATCH
 
 
 def _folded(frames: list[bytes], like: FramePattern) -> bytes:

@@ -1,6 +1,7 @@
 """The line of a response: the stages that its frames pass, one after the other."""
 
 from collections.abc import Callable, Iterable, Sequence
+from itertools import dropwhile
 
 from serve.http1.asgi import Drain, Sink
 from serve.http1.sse import BLANK_LINE, MAX_FRAME_BYTES
@@ -119,7 +120,9 @@ class Line:
             exact = exact and stage.exact
             if stage.limit_bytes is not None:
                 limits.append(stage.limit_bytes)
-        self._only = self._stages[0].feed if len(self._stages) == 1 else None
+        # Those that a frame of a known template passes: to the first ones it may say nothing.
+        self._textual = [*dropwhile(_ignores, self._stages)]
+        self._only = self._textual[0].feed if len(self._textual) == 1 else None
         self._wants_rest = self._check.exact
         self._waits = not exact or bool(self._checks)
         self._many_checks = len(self._checks) > 1
@@ -138,7 +141,8 @@ class Line:
         if not isinstance(frames, tuple):
             return self._feed_each(frames)
         (frame,) = frames
-        passed = self._only(frame) if self._only is not None else self._through(frame)
+        only = self._only if frame.template is not None else None
+        passed = self._through(frame) if only is None else only(frame)
         if self._may_skim:
             self._note(frame, passed)
         else:
@@ -176,7 +180,7 @@ class Line:
     def _through(self, frame: Frame) -> Sequence[Frame]:
         """Returns what goes on for one frame."""
         passed: Sequence[Frame] = (frame,)
-        for stage in self._stages:
+        for stage in self._stages if frame.template is None else self._textual:
             passed = stage.feed(passed[0]) if len(passed) == 1 else _each(stage, passed)
         return passed
 
@@ -193,7 +197,8 @@ class Line:
         if not self._may_skim:
             return otherwise
         counter, skims, kept = self._counter, self._skims, self._kept
-        keep, room = None if kept is None else kept.parts.append, BATCH
+        unkept: list[bytes] = []
+        keep, room = unkept.append if kept is None else kept.parts.append, BATCH
         # Of the pattern in force, at hand since attributes cost every token more. Nothing begins with an empty tuple.
         prefix: bytes | tuple[()] = ()
         suffix, begin, end = b"", 0, 0
@@ -203,20 +208,15 @@ class Line:
                 return take_other(data)
             if counter is not None:
                 counter.chunks += 1
-            if keep is not None:
+            if kept is not None:
                 nonlocal room
                 keep(data)
                 room -= 1
                 if not room:
-                    room = fold()
+                    room = kept.fold()
             for skim in skims:
                 skim(data, 1)
             return write(data)
-
-        def fold() -> int:
-            if kept is not None:
-                kept.fold()
-            return BATCH
 
         def take_other(data: bytes) -> Drain:
             nonlocal prefix, suffix, begin, end
@@ -254,6 +254,11 @@ class Line:
             passed = _each(stage, frames) if frames else ()
             frames = (*passed, *stage.finish())
         return _encoded(frames)
+
+
+def _ignores(stage: Stage) -> bool:
+    """Returns whether a frame like the one before says nothing to a stage, and never will."""
+    return stage.skim is ignore and not isinstance(stage, Check)
 
 
 def _encoded(frames: Sequence[Frame]) -> bytes:

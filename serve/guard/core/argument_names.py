@@ -20,8 +20,10 @@ _OPAQUE_IN_LINE = re.compile(r"(?=.*\d)(?=.*[A-Za-z])[\w-]{8,64}")
 _OPAQUE_IN_TEXT = re.compile(
     r"(?<![\w./+-])(?=[\w-]*\d)(?=[\w-]*[A-Za-z])(?:[A-Za-z0-9_-]{12,48}|[\da-f]{49,64})(?![\w/+=-]|\.\w)"
 )
-# A line of a file: of a list, a comment, an assignment, one that opens a block or goes on, or has a lock file's digest.
-_FILE_LINE = re.compile(r"\s|[-*+|] |//|/\*|#+ |\[[^\]]*\]: |[\w.]+ :?= |.*([{(\[,]|=>|[)}\]];)$|.*[A-Za-z0-9+/]{40}=")
+# A line of a file: of a list, a comment, an assignment, or with a lock file's digest.
+_FILE_LINE = re.compile(r"\s|[-*+|] |//|/\*|#+ |\[[^\]]*\]: |[\w.]+ :?= |(?:[^=]*+=)+?(?<=[A-Za-z0-9+/]{40}=)")
+# One that opens a block, or goes on.
+_ENDS_FILE_LINE = ("{", "(", "[", ",", "=>", ");", "};", "];")
 _ENCODED = re.compile(r"(?=.*[a-z])(?=.*[A-Z])([A-Za-z0-9+/]{64}|[A-Za-z0-9+/]{76})")  # a line of PEM or MIME
 _KNOWN = re.compile(r"CVE-\d{4}-\d+|0b[01_]+", re.IGNORECASE)  # what a model knows by heart, or writes itself
 _GROUPED = re.compile(r"[+(]?(?=(?:\D*\d){8})[\dA-Z][\dA-Z ()./-]{7,48}")
@@ -126,7 +128,9 @@ def _names_of(text: str) -> Iterable[str]:
 
 
 def _is_content(text: str) -> bool:
-    return len(text) > _LONG_CHARS or "\n" in text or _FILE_LINE.match(text) is not None
+    if len(text) > _LONG_CHARS or "\n" in text:
+        return True
+    return text.endswith(_ENDS_FILE_LINE) or _FILE_LINE.match(text) is not None
 
 
 def _is_name(text: str) -> bool:

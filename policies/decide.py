@@ -36,7 +36,7 @@ _NOWHERE = Reason(
 
 
 class Suspicion(NamedTuple):
-    """What a suspicion does to free text, and to what an optimist's guard can check."""
+    """The effect of a suspicion on free text, and on answers that an optimist's guard can check."""
 
     of_free_text: str
     under_guard: str

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 
 class NamedModel(NamedTuple):
-    """What the name of a model's weights tells.
+    """The facts that the name of a model's weights tells.
 
     Attributes:
         version: Within the family; None if the name has none.

@@ -1,4 +1,4 @@
-"""What engines say of their speculation and memory, under their own names of metrics. Pure."""
+"""The engines' own metrics of speculation and memory, under the names that each engine gives them. Pure."""
 
 import re
 from collections import defaultdict

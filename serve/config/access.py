@@ -60,7 +60,7 @@ class OidcConfig(_Strict):
 
 
 class AccessConfig(_Strict):
-    """Who may use the gateway.
+    """The section `access`: who may use the gateway.
 
     Attributes:
         mode: `required`: every request needs a key or a token. `off`: whoever reaches the port may do everything.

@@ -1,4 +1,4 @@
-"""What is wrong with a configuration, in words that say what to do."""
+"""The mistakes in a configuration, in words that say what to do."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass

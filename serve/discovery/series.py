@@ -19,7 +19,7 @@ class Series(NamedTuple):
 
 
 class EngineMetrics(NamedTuple):
-    """What an engine's metrics tell of the process behind them.
+    """The process behind an engine's metrics, as far as they tell.
 
     Attributes:
         started: When its processes started; empty if they do not say.

@@ -1,4 +1,4 @@
-"""What the echo canary's requests to one pool may cost, and when they are due. Pure: time is passed in."""
+"""The budget of the echo canary's requests to one pool, and their times. Pure: time is passed in."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Ray Serve tells a gateway replica of itself; outside Ray it is the only one."""
+"""A gateway replica's place in Ray Serve; outside Ray it is the only one."""
 
 import sys
 from typing import Any

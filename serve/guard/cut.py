@@ -1,4 +1,4 @@
-"""Where a broken answer is cut so that another engine can go on with it.
+"""The place where a broken answer is cut, so that another engine can go on with it.
 
 Damage begins before it is seen. So the first cut is a little before it, the second one at a structural boundary further
 back, and then the request runs again from the start.

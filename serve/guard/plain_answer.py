@@ -21,7 +21,7 @@ _ENVELOPE = ("id", "created", "system_fingerprint")
 
 
 class PlainAnswer:
-    """What the client has of a plain stream with one choice.
+    """The part of a plain stream, with one choice, that the client has.
 
     Args:
         chat: It is a chat answer, and no text completion.
@@ -53,7 +53,7 @@ class PlainAnswer:
 
     @property
     def had(self) -> Had:
-        """What went out.
+        """The answer as it went out.
 
         Raises:
             CannotResumeError: It is not known.

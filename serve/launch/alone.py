@@ -36,7 +36,7 @@ def needs_ray(config: GatewayConfig) -> str | None:
 
 @dataclass
 class Orders:
-    """What the operator asks of a running gateway.
+    """The operator's requests to a running gateway.
 
     Attributes:
         drain: Answers under way end, new requests are refused, and then the gateway ends.

@@ -1,4 +1,4 @@
-"""What one gateway replica has learned of one policy's pools from answers, and what others told it. Bounded."""
+"""The knowledge that one gateway replica has of a policy's pools, from answers and from other replicas. Bounded."""
 
 import logging
 from collections import OrderedDict

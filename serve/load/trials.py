@@ -42,7 +42,7 @@ class _Heard(NamedTuple):
 
 
 class RecoveryTrials:
-    """When something was heard of each pool and class last."""
+    """The time of the last news of each pool and class."""
 
     def __init__(self) -> None:
         self._heard: OrderedDict[TrialKey, _Heard] = OrderedDict()

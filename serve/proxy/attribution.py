@@ -1,4 +1,4 @@
-"""Who serves a request: for the response's headers, the metrics, the spans and the log."""
+"""The server of a request, as the response's headers, the metrics, the spans and the log name it."""
 
 from dataclasses import dataclass, field
 from typing import NamedTuple

@@ -75,7 +75,7 @@ class TrialCount(NamedTuple):
 
 
 class EchoCount(NamedTuple):
-    """What one pool has copied of the echo canary's identifiers.
+    """The echo canary's identifiers that one pool has copied, right and wrong.
 
     Attributes:
         build: Names the engine, its version, drafter and settings.

@@ -133,7 +133,7 @@ class CellRecord:
 
 @dataclass
 class EchoRecord:
-    """What one pool has copied of the echo canary's identifiers.
+    """The echo canary's identifiers that one pool has copied, right and wrong.
 
     Attributes:
         build: Of the engine that copies now; another one is counted from the start.
@@ -161,7 +161,7 @@ class EchoRecord:
 
     @property
     def finding(self) -> Finding:
-        """What is certain so far."""
+        """The conclusion that is certain so far."""
         return SequentialTest(trials=self.trials, corrupted=self.corrupted).finding
 
     def conclude(self, now_s: float) -> bool:

@@ -41,7 +41,7 @@ class SequentialTest:
 
     @property
     def finding(self) -> Finding:
-        """What is certain so far."""
+        """The conclusion that is certain so far."""
         if self._evidence(_TILT * self.corrupt_rate) >= -math.log(self.error):
             return "corrupt"
         return "sound" if self._evidence(self.corrupt_rate) <= math.log(self.error * _SOUND_ERROR) else "undecided"

@@ -1,4 +1,4 @@
-"""What a client has put in place of a model's name: a suffix that forbids speculation, or what a pattern matches."""
+"""Names of models as clients write them: with a suffix that forbids speculation, or matched by a pattern."""
 
 from collections.abc import Container
 

@@ -1,4 +1,4 @@
-"""How a streamed answer ends: complete, or with an error, in whatever words and shape its engine says so.
+"""The end of a streamed answer: complete, or an error, in whatever words and shape its engine says so.
 
 Servers agree on the frames of an answer, but each has its own way to say that it failed, and most send `[DONE]` even
 then, which makes half an answer look like a whole one. So an answer is complete only if nothing spoke of an error and

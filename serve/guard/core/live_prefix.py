@@ -1,4 +1,4 @@
-"""How much of a call's arguments may go out while they grow: always a beginning of arguments that are right."""
+"""The part of a call's arguments that may go out while they grow: always a beginning of arguments that are right."""
 
 from __future__ import annotations
 

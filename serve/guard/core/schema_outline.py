@@ -1,4 +1,4 @@
-"""What a schema says of a value that is not whole yet: which values may begin, go on and end at a place.
+"""A schema, applied to a value that is not whole yet: which values may begin, go on and end at a place.
 
 Where that can be told from the beginning of a value, there is a rule to follow. Any other value is judged as soon as it
 is whole, by the part of the schema that is for it, or waits for the verdict on the document.

@@ -23,12 +23,12 @@ class Slip(NamedTuple):
 
     @property
     def before(self) -> str:
-        """What precedes the difference."""
+        """The text before the difference."""
         return self.name[: self.start]
 
     @property
     def behind(self) -> str:
-        """What follows the difference."""
+        """The text after the difference."""
         return self.name[self.start + len(self.said) :]
 
     @property

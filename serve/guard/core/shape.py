@@ -78,11 +78,13 @@ class MarkerPlace(NamedTuple):
 
     @property
     def is_fit(self) -> bool:
-        """True where models write markup: at the beginning of a line, or with no space behind a word or a sentence.
+        """True where models write markup: at the beginning of a line, or right behind a word, a sentence or a marker.
 
         Who writes about a marker puts a space, a bracket or a sign before it.
         """
-        return self.begins_line or self.line[-1].isalnum() or self.line[-1] in _ENDS_OF_TEXT
+        if self.begins_line or self.line[-1].isalnum() or self.line[-1] in _ENDS_OF_TEXT:
+            return True
+        return self.line.endswith("|>")
 
     def shape_of_prefix(self, text: str, *whole: str) -> MarkerShape | None:
         """Returns `OPEN` if more text could make `text` begin with one of `whole`, and matters."""
@@ -389,12 +391,13 @@ _LIST = re.compile(r"\[*\s*(?:\{|([\w.\-]{1,128})\()")
 _OPEN_BETWEEN = re.compile(r"(?:(?:invoke|call)\s+)?(?:name|tool|to)\s*=?\s*\Z")
 _OPEN_LIST = re.compile(r"\[*\s*[\w.\-]{0,128}\Z")
 _NAME_IN_OBJECT = re.compile(r'"(?:name|tool_name|tool)"\s*:\s*"([^"\n]{0,256})"')
+_TAGS = "(?:think|response|tools|call|argument|json|message)+"  # run together where the markers between them are lost
 # The words by which a channel, or a tag of K3, is one and no mention of its marker.
 _WORDS_OF_A_TAG = {
     "<|channel|>": re.compile(r"\s?(?:analysis|commentary|final)\b"),
     "<|start|>": re.compile(r"\s?(?:assistant|functions\.)"),
-    "<|open|>": re.compile(r"\s?(?:think|response|tools|call|argument|json|message)\b"),
-    "<|close|>": re.compile(r"\s?(?:think|response|tools|call|argument|json|message)\s?<"),
+    "<|open|>": re.compile(rf"\s?{_TAGS}\b"),
+    "<|close|>": re.compile(rf"\s?{_TAGS}\s?<"),
 }
 _OPEN_WORD = re.compile(r"\s?[a-z]{0,12}\.?\Z")
 

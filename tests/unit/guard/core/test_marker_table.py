@@ -124,6 +124,8 @@ def test_a_call_of_any_format_is_a_leak_in_any_pool(call: str, before: str, size
 STRAYS = {
     "a channel": "<|channel|>analysis<|message|>Let me think.",
     "a channel of K3": "<|open|>response<|sep|>Hello.",
+    "a call of K3 that lost markers": '<|open|>toolscall tool="bash" index="1"<|sep|><|open|>argument key="command"',
+    "tags of K3 that run together": 'passesresponse<|sep|><|open|>toolscall tool="Shell" index="1"<|sep|>x',
     "the end of one": "Hello.<|close|>response<|sep|>",
     "a wrapper that stays empty": "<｜tool▁calls▁begin｜>",
     "half a marker": "Hello.]<]minima",

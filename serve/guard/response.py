@@ -89,7 +89,7 @@ class GuardedStream(Check):
                 self._alter()
             else:
                 self._hold(frame, len(frame.text))
-            if guard.state is not _OPEN and not guard.awaits_usage:
+            if guard.over or (guard.state is not _OPEN and not guard.awaits_usage):
                 self.over = True
         except CONTROL:
             raise

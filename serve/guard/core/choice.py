@@ -82,6 +82,15 @@ class ChoiceGuard:
         """True if nothing can save this attempt."""
         return bool(self.defects) and self._log.broken  # most answers have none, and every chunk asks
 
+    @property
+    def over(self) -> bool:
+        """True if nothing will come that belongs to the answer, although the engine goes on."""
+        return bool(self.defects) and self._texts.over and not self.ended
+
+    def end(self) -> list[Step]:
+        """Ends a choice that is `over`."""
+        return self._finish("stop")
+
     def feed(
         self,
         delta: Mapping[str, Any],
@@ -313,6 +322,11 @@ class AttemptGuard:
         """True if something is missing that a `stop` of the request may have cut off; the engine does not say."""
         cut_short = any(defect.outcome in (Outcome.TRUNCATED, Outcome.EMPTY_WHEN_REQUIRED) for defect in self.defects())
         return cut_short and any(choice.perhaps_cut for choice in self.choices.values())
+
+    @property
+    def over(self) -> bool:
+        """True if every choice that has begun is, although the engine goes on."""
+        return bool(self.choices) and all(choice.over for choice in self.choices.values())
 
     def fail(self, outcome: Outcome, detail: str) -> None:
         """Adds a defect of the stream itself."""

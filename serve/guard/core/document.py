@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from serve.guard.core.call_guard import CallCheck
-from serve.guard.core.json_prefix import JsonPrefix
+from serve.guard.core.json_prefix import MOST_SPACE, JsonPrefix
 from serve.guard.core.marker_table import REPLACEMENT
 from serve.guard.core.schema import Schema
 from serve.guard.core.schema_budget import UnjudgedError
@@ -22,10 +22,12 @@ class DocumentGuard:
 
     Attributes:
         started: True once any text has come.
+        over: True once the document is followed by space without end: nothing else will come.
     """
 
     def __init__(self, schema: Schema, check: CallCheck, log: DefectLog, *, hold: bool) -> None:
         self.started = False
+        self.over = False
         self._schema = schema
         self._check = check
         self._log = log
@@ -36,20 +38,29 @@ class DocumentGuard:
 
     def feed(self, text: str) -> str:
         """Returns the text that may go out."""
+        if self.over:
+            return ""
         self.started = self.started or bool(text)
         self._pieces.append(text)
         self._held.append(text)
-        if self._prefix.broken or (text.isspace() and self._prefix.complete):
-            return ""  # space without end after a document is never looked at again
+        if self._prefix.broken:
+            return ""
         if REPLACEMENT in text:
             self._log.report(Outcome.TRUNCATED, "a cut character in the document", Severity.SUSPECT, once=True)
         self._prefix.feed(text)
         if self._prefix.broken:
             self._log.report(Outcome.INVALID_JSON, "the content is not JSON")
+        if self._prefix.space > MOST_SPACE and self._prefix.complete:
+            self.over = True
+            self._log.report(Outcome.INVALID_JSON, "space without end behind the document", Severity.NOTE, once=True)
         if self._prefix.broken or self._hold or (self._log.defects and self._log.blocked):
             return ""
         held = "".join(self._held)
-        ready = max(0, len(held.rstrip()) - 1) if self._prefix.complete else len(held)
+        ready = len(held)
+        if self._prefix.complete:
+            ready = max(0, len(held.rstrip()) - 1)
+        elif self._prefix.space:  # another engine's answer, to go on with the document, would not have the same
+            ready = len(held.rstrip())
         self._held = [held[ready:]]
         return held[:ready]
 

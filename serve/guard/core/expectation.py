@@ -133,6 +133,12 @@ class Expectation:
         return not messages or bool(_mapping(messages[-1]).get("role") != "tool")
 
     @property
+    def answers(self) -> int:
+        """The number of answers that the request asks for."""
+        number = self._request.get("n")
+        return number if type(number) is int else 1
+
+    @property
     def may_stop(self) -> bool:
         """True if the request names texts or tokens at which the engine is to stop."""
         return bool(self._request.get("stop") or self._request.get("stop_token_ids"))

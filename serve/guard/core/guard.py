@@ -45,6 +45,7 @@ class Guard:
         state: Progress of the answer.
         verdicts: One for each attempt that is over.
         takes_long: Checking one call may take longer than other requests should wait, since the prompt is long.
+        over: The answer is whole, although its engine goes on: `finish` ends it.
     """
 
     def __init__(
@@ -52,6 +53,7 @@ class Guard:
         live: bool = False, hasty: bool = False,
     ) -> None:  # fmt: skip
         self.state = GuardState.OPEN
+        self.over = False
         self.verdicts: list[Verdict] = []
         self.settings = settings
         self._observing = settings.mode == "observe"
@@ -152,7 +154,7 @@ class Guard:
         chunks = self._feed_whole(chunk)
         if self._observing:
             return [chunk]
-        self._end_if_hopeless()
+        self._end_early()
         return chunks
 
     def feed_text(self, place: TextPlace, text: str) -> str | None:
@@ -180,18 +182,22 @@ class Guard:
         if self._observing:
             return text
         if choice.defects:
-            self._end_if_hopeless()
+            self._end_early()
         return ready
 
     def finish(self) -> list[Chunk]:
         """Ends the attempt where the engine's stream ends; returns the chunks that end the client's, if all is well."""
         if self.state is not GuardState.OPEN:
             return []
+        last: list[Chunk] = []
+        if self.over:
+            template = {**self._envelope, "choices": [{"index": 0, "logprobs": None}]}
+            last = self._chunks(template, template["choices"][0], self._attempt.choices[0].end())
         if self._unfinished() and not self._attempt.failed:
             self._attempt.fail(Outcome.TRUNCATED, "the stream ended without a finish_reason")
         lost = self._attempt.blocked and not self._observing
         self._end_attempt(lost=lost)
-        return [] if lost or self._observing else self._usage_chunk()
+        return [] if lost or self._observing else [*last, *self._usage_chunk()]
 
     def broke(self, detail: str) -> list[Chunk]:
         """Ends the attempt where the engine's stream broke off, such as by a lost connection; otherwise as `finish`.
@@ -217,6 +223,7 @@ class Guard:
         if self.state is not GuardState.RERUN:
             raise ValueError(f"nothing to rerun: the answer is {self.state}")
         self.state = GuardState.OPEN
+        self.over = False
         self._pool = pool
         self._attempt = AttemptGuard()
         if self._whole:
@@ -326,9 +333,12 @@ class Guard:
         """The attempts before this one that were broken and not gone on with."""
         return len(self.verdicts) - self._resumed
 
-    def _end_if_hopeless(self) -> None:
+    def _end_early(self) -> None:
+        """Ends the attempt if nothing can save it, and notes if the rest of it belongs to no answer."""
         if self._attempt.hopeless or (self._hasty and self._attempt.blocked):
             self._end_attempt(lost=True)
+        else:
+            self.over = self._attempt.over and self._expected.answers == 1
 
     def _unfinished(self) -> bool:
         """Returns True if a choice has not come to its end, in this attempt or an earlier one."""

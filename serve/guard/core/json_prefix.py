@@ -9,10 +9,15 @@ from typing import Any, ClassVar
 from serve.guard.core.json_ahead import MOST_OPEN, STATES, read_ahead
 
 _LONG = 128  # characters, from which on it pays to read ahead
+# Between two tokens. Grammars allow any amount, and models that are lost in one write nothing else from there on
+# (vllm-project/vllm#38696, #55313); whoever indents a document needs a few dozen.
+MOST_SPACE = 512
 _PLAIN = re.compile(r'[^"\\\x00-\x1f]*')
 _ESCAPES = re.compile(r'(?:\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})[^"\\\x00-\x1f]*+)*+')
-_SPACE = re.compile(r"[ \t\n\r]*")
+_SPACES = " \t\n\r"
+_SPACE = re.compile(f"[{_SPACES}]*")
 _DIGITS = re.compile(r"[0-9]*")
+_IN_STRING = frozenset({"string", "escape", "hex"})
 _HEX = frozenset("0123456789abcdefABCDEF")
 _CLOSING = {"{": "}", "[": "]"}
 _LITERALS = {"t": "true", "f": "false", "n": "null"}
@@ -39,7 +44,8 @@ class JsonPrefix:
         must_be_object: Whether only an object will do.
 
     Attributes:
-        broken: True if no document begins with the text so far.
+        broken: True if no document begins with the text so far, or none that anybody would write.
+        space: Characters of space at the end of the text so far, outside of strings.
     """
 
     _steps: ClassVar[Mapping[str, Callable[[Any, str, int], int]]]
@@ -54,6 +60,7 @@ class JsonPrefix:
 
     def __init__(self, *, must_be_object: bool = False) -> None:
         self.broken = False
+        self.space = 0
         self._stack: list[str] = []
         self._state = "object" if must_be_object else "value"
         self._number = ""
@@ -74,6 +81,16 @@ class JsonPrefix:
         place = self._ahead(text) if len(text) > _LONG else 0
         while place < len(text) and not self.broken:
             place = self._steps[self._state](self, text, place)
+        if text[-1:] in _SPACES and self._state not in _IN_STRING:
+            self._count_space(text)
+        else:
+            self.space = 0
+
+    def _count_space(self, text: str) -> None:
+        said = len(text.rstrip(_SPACES))
+        self.space = len(text) - said if said else self.space + len(text)
+        if self.space > MOST_SPACE and not self.complete:
+            self.broken = True
 
     def _ahead(self, text: str) -> int:
         """Reads up to the last mark of structure; returns the place after it."""

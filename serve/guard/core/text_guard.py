@@ -58,6 +58,11 @@ class TextGuard:
         self._scanners[name] = scanner
         return scanner
 
+    @property
+    def over(self) -> bool:
+        """True if the content is a whole document behind which nothing will come."""
+        return self._document is not None and self._document.over
+
     def shape(self, name: str) -> MarkerShape:
         """Returns what the leak in a field is; `MENTION` if there is none."""
         scanner = self._scanners.get(name)

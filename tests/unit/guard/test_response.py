@@ -3,7 +3,7 @@
 import asyncio
 import json
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from functools import cache
 from itertools import pairwise
 from typing import Any
@@ -36,8 +36,9 @@ class EngineResponse:
 
     status, headers, is_stream = 200, {"content-type": "text/event-stream"}, True
 
-    def __init__(self, pieces: list[bytes]) -> None:
-        self.first, self._rest = pieces[0], pieces[1:]
+    def __init__(self, pieces: Iterable[bytes]) -> None:
+        self._rest = iter(pieces)
+        self.first = next(self._rest)
 
     async def rest(self) -> AsyncIterator[bytes]:
         for piece in self._rest:
@@ -72,7 +73,7 @@ def cut(data: bytes, places: list[int]) -> list[bytes]:
     return [data[start:stop] for start, stop in pairwise(bounds)]
 
 
-def sent(attempts: list[list[bytes]], settings: GuardConfig | None = None, body: Any = REQUEST) -> bytes:
+def sent(attempts: Sequence[Iterable[bytes]], settings: GuardConfig | None = None, body: Any = REQUEST) -> bytes:
     """What a client gets of attempts that arrive in such pieces."""
 
     async def run() -> bytes:
@@ -167,6 +168,21 @@ def test_what_a_guard_holds_back_is_bounded_and_beyond_it_the_request_runs_elsew
     assert calls_of(healed) == calls_of(read(chunks_of(REQUEST, SimSettings())))
     error = chunks_in(sent([endless, endless], small))[-1]["error"]
     assert (error["code"], "wait for a check" in error["message"]) == ("engine_error", True)
+
+
+def test_an_engine_that_goes_on_in_space_behind_a_document_is_left() -> None:
+    body = {"messages": [], "response_format": {"type": "json_object"}}
+    space = [encode_frame(chunk({"content": "\n" * 40}))] * 1_000
+    read_on: list[bytes] = []
+
+    def pieces() -> Iterator[bytes]:
+        for piece in [encode_frame(chunk({"content": '{"a": 1}'})), *space]:
+            read_on.append(piece)
+            yield piece
+
+    answer = read(chunks_in(sent([pieces()], body=body))[:-1])
+    assert (answer["content"].rstrip(), answer["finish"]) == ('{"a": 1}', ["stop"])
+    assert len(read_on) < 20
 
 
 def test_a_frame_without_end_is_the_engines_fault_and_runs_elsewhere() -> None:

@@ -1,5 +1,6 @@
 """Answers that the request's own limits cut, and answers beyond the guard's: neither is anything but explicit."""
 
+import json
 from typing import Any
 
 import pytest
@@ -138,11 +139,60 @@ def test_calls_names_and_choices_without_end_are_the_engines_fault() -> None:
         assert (guard.state, guard.verdicts[0].outcome) == (GuardState.RERUN, outcome)
 
 
-def test_space_without_end_after_a_document_is_never_looked_at_twice() -> None:
+def test_space_without_end_behind_a_document_ends_the_answer_and_counts_against_the_pool() -> None:
+    guard, number = Guard(GuardConfig(), json_request()), 0
+    sent = guard.feed(chunk({"content": GOOD}))
+    while not guard.over:
+        number += 1
+        sent += guard.feed(chunk({"content": " \n" * 50}))
+    assert number < 10
+    last = read([*sent, *guard.finish()])
+    assert (last["content"].rstrip(), last["finish"]) == (GOOD, ["stop"])
+    assert (guard.state, guard.outcome) == (GuardState.DONE, Outcome.INVALID_JSON)
+    assert guard.report == {}  # the document is right
+
+
+def test_what_an_engine_says_behind_space_without_end_is_no_part_of_the_document() -> None:
     guard = Guard(GuardConfig(), json_request())
-    stream = [chunk({"content": GOOD}), *[chunk({"content": " \n" * 50})] * 3_000, chunk({}, "stop")]
-    assert read(through(guard, stream))["content"] == GOOD + " \n" * 150_000
-    assert guard.outcome is Outcome.CLEAN
+    stream = [chunk({"content": GOOD}), *[chunk({"content": " \n" * 50})] * 3_000, chunk({"content": "}"})]
+    assert read(through(guard, [*stream, chunk({}, "stop")]))["content"].rstrip() == GOOD
     broken = Guard(GuardConfig(), json_request())
     through(broken, [chunk({"content": GOOD}), chunk({"content": " "}), chunk({"content": "}"}), chunk({}, "stop")])
     assert broken.verdicts[0].outcome is Outcome.INVALID_JSON
+
+
+def test_one_of_several_answers_does_not_end_them_all() -> None:
+    guard = Guard(GuardConfig(), json_request(n=2))
+    for _ in range(9):
+        guard.feed(chunk({"content": GOOD if _ == 0 else " " * 100}))
+    assert not guard.over
+
+
+@pytest.mark.parametrize("piece", ["\n", " ", "\t\n  "])
+@pytest.mark.parametrize("begun", ["", "{", '{"city":', '{"city": "Bern"', '{"city": "Bern", "days": 2'])
+def test_a_document_or_call_that_is_lost_in_space_runs_elsewhere_and_goes_on_there(begun: str, piece: str) -> None:
+    document, tools = Guard(GuardConfig(), json_request()), Guard(GuardConfig(), tools_request())
+    sent = document.feed(chunk({"content": begun}))
+    tools.feed(chunk(calls(call(0, "get_weather", begun))))
+    for number in range(1_000):
+        sent += document.feed(chunk({"content": piece})) if document.state is GuardState.OPEN else []
+        if tools.state is GuardState.OPEN:
+            tools.feed(chunk(calls({"index": 0, "function": {"arguments": piece}})))
+        assert number < 600 or GuardState.OPEN not in (document.state, tools.state)
+    for guard in (document, tools):
+        assert (guard.state, guard.verdicts[0].outcome) == (GuardState.RERUN, Outcome.INVALID_JSON)
+    document.restart("standard")
+    sent += through(document, [chunk({"content": GOOD}), chunk({}, "stop")])
+    assert json.loads(read(sent)["content"]) == json.loads(GOOD)
+    assert document.outcome is Outcome.RERUN
+
+
+def test_an_indented_document_is_not_lost_in_space() -> None:
+    deep: Any = 1
+    for _ in range(60):
+        deep = {"a": deep}
+    text = json.dumps({"city": "Bern", "days": 2, "notes": deep}, indent=8)
+    guard = Guard(GuardConfig(), {"response_format": {"type": "json_object"}})
+    stream = [chunk({"content": text[start : start + 7]}) for start in range(0, len(text), 7)]
+    assert read(through(guard, [*stream, chunk({}, "stop")]))["content"] == text
+    assert guard.outcome is Outcome.CLEAN

@@ -11,7 +11,7 @@ from serve.guard.core.client_view import ClientView, ReadyCall, Step
 from serve.guard.core.expectation import Expectation
 from serve.guard.core.live_prefix import LivePrefix
 from serve.guard.core.marker_table import REPLACEMENT
-from serve.guard.core.markup import MARKUP, suspicion
+from serve.guard.core.markup import MARKUP, suspicion, torn_key
 from serve.guard.core.schema_budget import UnjudgedError
 from serve.guard.core.schema_outline import SchemaOutline
 from serve.guard.core.token_details import TokenDetails
@@ -135,9 +135,11 @@ class CallCheck:
             mismatch = schema.mismatch(value)
         except UnjudgedError as error:
             return Outcome.UNJUDGED, f"{name}: {error}", self.unjudged_severity
-        if mismatch is None:
-            return None
-        return Outcome.SCHEMA_MISMATCH, f"{name} at {mismatch}", self.schema_severity(schema.strict)
+        if mismatch is not None:
+            return Outcome.SCHEMA_MISMATCH, f"{name} at {mismatch}", self.schema_severity(schema.strict)
+        if torn_key(value, schema.names):
+            return Outcome.SCHEMA_MISMATCH, f"{name}: a torn key", Severity.SUSPECT
+        return None
 
     @property
     def unjudged_severity(self) -> Severity:

@@ -14,7 +14,7 @@ from serve.guard.core.marker_table import REPLACEMENT
 from serve.guard.core.markup import ODD_KEYS, has_markup, suspicion, unfinished
 from serve.guard.core.schema_budget import Budget, UnjudgedError
 from serve.guard.core.schema_cost import measure
-from serve.guard.core.schema_outline import ListRule, ObjectRule, SchemaOutline, TextRule, WholeRule
+from serve.guard.core.schema_outline import ListRule, ObjectRule, SchemaOutline, TextRule, WholeRule, names_of
 from serve.parsing.strict_json import has_half_character, loads
 
 _LONG = 4096  # characters that come at once: nobody waits for them, so they need not be followed
@@ -52,6 +52,7 @@ class LivePrefix(JsonPrefix):
         self.ready = True  # nobody should wait for the beginning
         self.stuck = False
         self._outline = outline
+        self._names = names_of(outline.plain)
         self._budget = budget or Budget(_JUDGING_S)
         self._texts: list[str] = []
         self._starts: list[int] = []  # of each text, in characters
@@ -203,11 +204,17 @@ class LivePrefix(JsonPrefix):
             else:
                 self._stop()
         elif isinstance(rule, TextRule):
-            self._growing = _String(start, rule)
+            self._growing = _String(start, rule, self._member)
             self._safe = start + 1
         else:
             self._open.append(_OpenObject(rule) if isinstance(rule, ObjectRule) else _OpenList(rule))
             self._safe = start + 1
+
+    @property
+    def _member(self) -> str:
+        """The name of the member that has begun; empty in a list."""
+        inner = self._open[-1] if self._open else None
+        return inner.member if isinstance(inner, _OpenObject) else ""
 
     def _end_key(self, end: int) -> None:
         """Names the member that is next, unless no one would name one so."""
@@ -217,7 +224,7 @@ class LivePrefix(JsonPrefix):
             self._stop()
             return
         name = json.loads(raw)
-        if name.startswith(ODD_KEYS):
+        if name.startswith(ODD_KEYS) or (len(self._open) == 1 and self._names and name not in self._names):
             self._stop()
         else:
             inner.name(name)
@@ -241,7 +248,7 @@ class LivePrefix(JsonPrefix):
         try:
             with self._budget.spending():
                 value = loads(raw)
-                if _is_doubtful(raw, value):
+                if _is_doubtful(raw, value, self._member):
                     return False
                 size = measure(value, math.inf, self._budget.share_s)
                 self._budget.admit(self._outline.bound_s(replace(size, depth=size.depth + whole.depth)))
@@ -264,10 +271,10 @@ class LivePrefix(JsonPrefix):
         string.scanned = end
         if string.tail or not _QUIET(more):
             seen = string.tail + more
-            if REPLACEMENT in seen or _HIDING.search(seen) or has_markup(seen):
+            if REPLACEMENT in seen or _HIDING.search(seen) or has_markup(seen) or string.closing in seen:
                 string.doubtful = True
                 return
-            length = unfinished(seen) if "<" in seen or "◁" in seen else 0
+            length = max(unfinished(seen), string.begins_closing(seen)) if "<" in seen or "◁" in seen else 0
             string.tail = seen[len(seen) - length :]
         if end - string.start > string.rule.most:  # its escapes may have made it longer
             string.doubtful = True
@@ -281,7 +288,7 @@ class LivePrefix(JsonPrefix):
         if string.doubtful or string.tail or string.rule.least > 0:
             raw = self._between(string.start, end)
             value = json.loads(raw)
-            if _is_doubtful(raw, value) or not string.rule.least <= len(value) <= string.rule.most:
+            if _is_doubtful(raw, value, self._member) or not string.rule.least <= len(value) <= string.rule.most:
                 self._stop()
                 return
         self._safe = end
@@ -300,9 +307,11 @@ def sound_part(outline: SchemaOutline, arguments: str) -> int:
     return len(prefix.take())
 
 
-def _is_doubtful(raw: str, value: Any) -> bool:
-    """Returns whether a value holds what makes a whole call suspicious."""
-    return REPLACEMENT in raw or has_half_character(raw, value) or suspicion(raw, value) is not None
+def _is_doubtful(raw: str, value: Any, member: str) -> bool:
+    """Returns whether the value of a member holds what makes a whole call suspicious."""
+    if REPLACEMENT in raw or has_half_character(raw, value):
+        return True
+    return suspicion(raw, {member: value} if member else value) is not None
 
 
 _NUMBER_SIGNS = frozenset("-0123456789")
@@ -331,16 +340,18 @@ class _String:
     Attributes:
         start: Where it begins.
         rule: What is demanded of it.
+        closing: The tag that would close a member of its name.
         scanned: Up to where it was searched for markup.
         tail: What may begin markup at its end.
         doubtful: True if the rest of it waits for its end.
     """
 
-    __slots__ = ("doubtful", "rule", "scanned", "start", "tail")
+    __slots__ = ("closing", "doubtful", "rule", "scanned", "start", "tail")
 
-    def __init__(self, start: int, rule: TextRule) -> None:
+    def __init__(self, start: int, rule: TextRule, member: str) -> None:
         self.start = start
         self.rule = rule
+        self.closing = f"</{member}" if member else "</>"
         self.scanned = start + 1
         self.tail = ""
         self.doubtful = False
@@ -350,18 +361,24 @@ class _String:
         """True if any text that could not be markup may go out at once."""
         return not self.doubtful and not self.tail and self.rule.most == math.inf
 
+    def begins_closing(self, seen: str) -> int:
+        """Returns the length of the end of a text that may begin `closing`, or 0."""
+        sizes = range(min(len(self.closing) - 1, len(seen)), 0, -1)
+        return next((size for size in sizes if seen.endswith(self.closing[:size])), 0)
+
 
 class _OpenObject:
     """An object that is being followed.
 
     Attributes:
         may_end: True once it has all that it must have.
+        member: The name of the one that has begun.
     """
 
     def __init__(self, rule: ObjectRule) -> None:
         self._rule = rule
         self._missing = set(rule.required)
-        self._name = ""
+        self.member = ""
 
     @property
     def may_end(self) -> bool:
@@ -369,12 +386,12 @@ class _OpenObject:
 
     def name(self, name: str) -> None:
         """Begins a member."""
-        self._name = name
+        self.member = name
         self._missing.discard(name)
 
     def next(self) -> Any:
         """Returns the schema of the member that begins."""
-        return self._rule.member(self._name)
+        return self._rule.member(self.member)
 
 
 class _OpenList:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from serve.guard.core.marker_table import BEGINS_OF_CALLS, CANONICAL, ENDS, ENDS_OF_CALLS
@@ -49,6 +49,9 @@ _LONG = 4096  # characters, from which on that pays
 _WINDOW = 64 * 1024  # characters that are searched at once: no other thread runs meanwhile
 # A key that an XML parser made of `<parameter=parameter=city>`.
 ODD_KEYS = ("parameter=", "<parameter=", "function=", "<function=")
+_NAME_IN_KEY = re.compile(r"\W*([\w.$-]+)")
+# Keys that models and parsers put around the arguments.
+_WRAPPERS = frozenset({"arguments", "parameters", "parameter", "input", "args", "kwargs", "params"})
 
 _STOPS = frozenset(".!。！，,;")
 _HALF_ENDS = ("<|tool_call", "</tool_", "</func", "</para", "</arg_", "</｜DSML", "<｜tool▁", "</mini", "]<]mini")
@@ -114,10 +117,8 @@ def suspicion(arguments: str, value: Any) -> str | None:
     """
     if "<" not in arguments and "=" not in arguments and "◁" not in arguments and "\\u" not in arguments:
         return None
-    if isinstance(value, dict):
-        for key in value:
-            if key.startswith(ODD_KEYS):
-                return f"{key.partition('=')[0]}="
+    if isinstance(value, dict) and (odd := next((key for key in value if key.startswith(ODD_KEYS)), None)):
+        return f"{odd.partition('=')[0]}="
     stack = [value]
     while stack:
         each = stack.pop()
@@ -125,10 +126,50 @@ def suspicion(arguments: str, value: Any) -> str | None:
             if found := _suspicion_in(each):
                 return found
         elif isinstance(each, dict):
+            if closed := next((key for key, inner in each.items() if _closes_itself(key, inner)), None):
+                return f"</{closed}"
             stack += each.values()
         elif isinstance(each, list):
             stack += each
     return None
+
+
+def torn_key(arguments: Mapping[str, Any], names: Collection[str]) -> bool:
+    """Returns whether a key is what damage left of a name: `command=ls`, `command">`, ` command`, `Command`.
+
+    Or it is a wrapper that no schema knows, with all the arguments in it.
+
+    Args:
+        arguments: Of a call.
+        names: Those of its schema; empty where other keys are as good.
+    """
+    if not names:
+        return False
+    missing: set[str] | None = None
+    for key in arguments:
+        if key in names:
+            continue
+        if missing is None:
+            missing = {_plain(name) for name in names if name not in arguments}
+        name = _NAME_IN_KEY.match(key)
+        if _plain(key) in missing or (name is not None and _plain(name[1]) in missing):
+            return True
+    return len(arguments) == 1 and any(_wraps(key, value, names) for key, value in arguments.items())
+
+
+def _wraps(key: str, value: Any, names: Collection[str]) -> bool:
+    if key not in _WRAPPERS or key in names or not isinstance(value, dict) or not value:
+        return False
+    return all(name in names for name in value)
+
+
+def _plain(name: str) -> str:
+    return "".join(filter(str.isalnum, name)).casefold() or name
+
+
+def _closes_itself(key: str, value: Any) -> bool:
+    """Returns whether a member is a text that ends in a closing tag of its own name, which it has not opened."""
+    return isinstance(value, str) and value.endswith((f"</{key}>", f"</{key}")) and f"<{key}" not in value
 
 
 def _suspicion_in(text: str) -> str | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import cached_property
 from typing import Any
 
@@ -13,7 +13,7 @@ import msgspec
 
 from serve.guard.core.schema_budget import Budget, TooMuchWorkError, UnjudgedError
 from serve.guard.core.schema_cost import Cost, measure
-from serve.guard.core.schema_outline import SchemaOutline
+from serve.guard.core.schema_outline import SchemaOutline, names_of
 from serve.guard.core.schema_reading import POINTLESS, Reading
 
 _CACHE_BYTES = 64 * 1024 * 1024  # of memory, by estimate
@@ -50,6 +50,11 @@ class Schema:
     @property
     def is_of_objects(self) -> bool:
         return isinstance(self._schema, Mapping) and bool(self._schema.get("type") == "object")
+
+    @property
+    def names(self) -> Collection[str]:
+        """The names of its objects' members; none where it says that others are as good."""
+        return names_of(self._schema)
 
     def mismatch(self, value: Any) -> str | None:
         """Returns where and by which keyword `value` fails; None if it does not.

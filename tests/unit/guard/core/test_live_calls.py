@@ -260,3 +260,58 @@ def test_a_rerun_of_which_nothing_has_gone_out_is_live_as_well() -> None:
     assert len(arguments_in(read(sent))[0]) > len(CODE) - 150
     sent += [*guard.feed(chunk({}, "tool_calls")), *guard.finish()]
     assert arguments_in(read(sent)) == [CODE]
+
+
+LOOSE = {"type": "object", "properties": {"command": {"type": "string"}, "timeout": {"type": "integer"}}}
+TORN = (
+    '{"command=ls": ""}',  # as in vllm-project/vllm#56077
+    '{"command": "ls", "timeout=5": ""}',
+    '{"command\\">ls": ""}',
+    '{" command": "ls"}',
+    '{"command\\n": "ls"}',
+    '{"Command": "ls"}',
+    '{"arguments": {"command": "ls"}}',
+    '{"command": "ls</command>"}',
+    '{"command": "ls</command"}',
+)
+WHOLE = (
+    '{"command": "ls", "cwd": "/tmp"}',
+    '{"command": "echo \'<command>ls</command>"}',
+    '{"command": "grep \'</command>\' a.xml"}',
+    '{"input": {"command": "ls"}, "command": "ls", "timeout": 5}',
+    '{"": "ls"}',
+)
+
+
+def run(arguments: str, parameters: Any, *, live: bool) -> tuple[Guard, list[dict[str, Any]]]:
+    body = {**BODY, "tools": [{"type": "function", "function": {"name": "write", "parameters": parameters}}]}
+    guard = Guard(GuardConfig(), body, live=live)
+    return guard, through_first(guard, streamed(arguments, size=3))
+
+
+@pytest.mark.parametrize("live", [False, True])
+@pytest.mark.parametrize("arguments", TORN)
+def test_what_damage_left_of_a_key_runs_again_where_the_schema_allows_any(arguments: str, live: bool) -> None:
+    guard, sent = run(arguments, LOOSE, live=live)
+    assert guard.state is GuardState.RERUN
+    guard.restart("standard")
+    sent += through_first(guard, streamed('{"command": "ls"}', size=3))
+    assert arguments_in(read(sent)) == ['{"command": "ls"}']
+    again, sent = run(arguments, LOOSE, live=live)
+    again.restart("standard")  # the model means it
+    sent += through_first(again, streamed(arguments, size=3))
+    assert arguments_in(read(sent)) == [arguments]
+
+
+@pytest.mark.parametrize("live", [False, True])
+@pytest.mark.parametrize("arguments", WHOLE)
+def test_a_key_that_is_like_none_is_nobodys_damage(arguments: str, live: bool) -> None:
+    guard, sent = run(arguments, LOOSE, live=live)
+    assert (guard.outcome, arguments_in(read(sent))) == (Outcome.CLEAN, [arguments])
+
+
+@pytest.mark.parametrize("live", [False, True])
+@pytest.mark.parametrize("more", [{"additionalProperties": True}, {"additionalProperties": {"type": "string"}}])
+def test_where_a_schema_asks_for_any_key_none_is_torn(more: dict[str, Any], live: bool) -> None:
+    guard, _ = run('{"command=ls": "", "Command": "ls"}', {**LOOSE, **more}, live=live)
+    assert guard.outcome is Outcome.CLEAN

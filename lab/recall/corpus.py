@@ -50,12 +50,14 @@ class Entry(NamedTuple):
     Attributes:
         source: Where to read of it; empty for a sound one.
         facts: Those that differ from a plain engine; None is a fact that nobody knows.
+        reason: Why no advisory can keep drafts away from it without banning what is right; empty if one does.
     """
 
     id: str
     facts: Mapping[str, Any]
     requests: tuple[str, ...]
     source: str = ""
+    reason: str = ""
 
     @property
     def pools(self) -> tuple[PoolFacts, PoolFacts]:

@@ -20,6 +20,7 @@ def test_nineteen_of_twenty_public_hazards_are_not_drafted_into_and_no_sound_con
     assert found.holds, (found.banned, found.missed)
     assert found.hazards >= 290
     assert found.sound >= 85
+    assert set(found.missed) == {entry.id for entry in HAZARDS if entry.reason}
     one = dict.fromkeys(["one"], ("plain",))
     assert not found._replace(banned=one).holds
     assert not found._replace(hazards=10, missed=one).holds

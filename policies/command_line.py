@@ -30,6 +30,7 @@ _TELLING = frozenset(
     ("device", "quantization", "attention_backend", "decode_attention_backend", "prefill_attention_backend",
      "moe_backend", "moe_runner_backend", "linear_backend")
 )  # fmt: skip
+_DEVICE_OF_BUFFERS = re.compile(r"kv_buffer_device\W+(\w+)")  # of a connector, inside its mapping
 _TAG = re.compile(r":v?(\d+\.\d+(?:\.\d+)?(?:\.post\d+|rc\d+)?)(?=$|[-+@])")
 _MODULES = {
     "vllm.entrypoints.openai.api_server": "vllm",
@@ -232,7 +233,9 @@ def _on(platform: str, command: EngineCommand) -> EngineCommand:
     if platform != "cuda":
         return replace(command, platform=platform)
     variables = (match.lastgroup for name in command.env if (match := _PLATFORM_OF_VARIABLE.match(name)))
-    values = (_PLATFORM_OF_VALUE.get(str(value).lower()) for name, value in command.args.items() if name in _TELLING)
+    given = [str(value).lower() for name, value in command.args.items() if name in _TELLING]
+    given += _DEVICE_OF_BUFFERS.findall(" ".join(f"{name} {value}" for name, value in command.args.items()))
+    values = (_PLATFORM_OF_VALUE.get(value) for value in given)
     return replace(command, platform=next((told for told in (*variables, *values) if told), command.platform))
 
 

@@ -41,8 +41,11 @@ _FAMILIES = (
     _named(rf"qwen-?(?P<version>3\.[5-9]){_NO_MORE}", "qwen{version}", True),
     _named(r"qwen-?(?P<version>3)-?coder", "qwen3-coder", False),
     _named(r"qwen-?(?P<version>3)-?vl", "qwen3-vl", False),
+    _named(r"qwen-?(?P<version>2\.5|3)-?omni", "qwen{version}-omni", False),
     _named(r"qwen-?(?P<version>3)(?![\d.])", "qwen3", False),
+    _named(r"qwen-?(?P<version>2\.5|2)-?vl", "qwen{version}-vl", False),
     _named(rf"qwen-?(?P<version>2\.5|2){_NO_MORE}", "qwen{version}", False),
+    _named(r"glm-?(?P<version>4\.[56])v", "glm-{version}v", False),
     _named(rf"glm-?(?P<version>4\.[567]|5\.[012]|5)(?!b){_NO_MORE}", "glm-{version}", False),
     _named(rf"glm-?(?P<version>[45](?:\.\d)?)(?!b){_NO_MORE}", "glm-{version}", None),
     _named(rf"deepseek-?v{_V}{_NO_MORE}", "deepseek-v{version}", False),
@@ -54,6 +57,10 @@ _FAMILIES = (
     _named(r"mi[sx]tral", "mistral", False),
     _named(rf"mimo-?v{_V}{_NO_MORE}", "mimo-v2", None),
     _named(r"nemotron-?h\b|nemotron-?3", "nemotron-h", True),
+    _named(r"step-?(?P<version>3\.\d)(?!\d)", "step-{version}", False),
+    _named(rf"exaone-?{_V}{_NO_MORE}", "exaone-{version}", None),
+    _named(rf"granite-?(?P<version>4(?:\.\d)?){_NO_MORE}", "granite-{version}", None),
+    *(_named(name, name, True) for name in ("falcon-h1", "bamba", "jamba", "zamba", "plamo")),
 )
 
 

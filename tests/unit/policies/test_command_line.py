@@ -1,13 +1,16 @@
 """Engine command lines as people write them, and the facts that are read off them."""
 
+from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
 import yaml
 
-from policies import PolicyError, facts_from_engine_args
+import policies
+from policies import PolicyError, facts_from_engine_args, load_advisories
 from policies.command_facts import facts_of_command, stated_by
 from policies.command_line import read_command
+from policies.model_names import model_of
 
 PUBLIC = yaml.safe_load((Path(__file__).parent / "public_commands.yaml").read_text(encoding="utf-8"))
 
@@ -28,8 +31,27 @@ def test_every_fact_of_a_public_command_line_is_right_or_unknown(case):
 
 def test_there_are_enough_public_lines_of_both_engines_to_mean_something():
     engines = [case["facts"]["engine"] for case in PUBLIC]
-    assert len(PUBLIC) >= 100
-    assert engines.count("sglang") >= 30
+    assert len(PUBLIC) >= 160
+    assert engines.count("sglang") >= 50
+
+
+def test_every_family_that_an_advisory_names_is_told_by_names_of_weights():
+    weights = """
+        moonshotai/Kimi-K2.6 deepseek-ai/DeepSeek-V4-Pro deepseek-ai/DeepSeek-V3.2 google/gemma-4-31B-it
+        openai/gpt-oss-20b zai-org/GLM-5.3 zai-org/GLM-4.5V zai-org/GLM-4.6V-Flash MiniMaxAI/MiniMax-M3
+        XiaomiMiMo/MiMo-V2-Flash Qwen/Qwen3.8-Flash-Next Qwen/Qwen2.5-VL-7B Qwen/Qwen3-Omni-30B nvidia/Nemotron-H-8B
+        stepfun-ai/Step-3.5-Flash LGAI-EXAONE/EXAONE-4.0-32B ibm-granite/granite-4.0-h-small tiiuae/Falcon-H1-7B
+        ibm-ai-platform/Bamba-9B ai21labs/Jamba-1.5 Zyphra/Zamba2-7B pfnet/plamo-2-8b
+    """
+    families = [named.family for name in weights.split() if (named := model_of(name))]
+    shipped = load_advisories(Path(policies.__file__).parent / "advisories")
+    named = [each for advisory in shipped for condition in advisory.affects for each in _patterns(condition)]
+    assert [each for each in named if not any(fnmatch(family, each) for family in families)] == []
+
+
+def _patterns(condition):
+    family = condition.get("family", ())
+    return [family] if isinstance(family, str) else family if isinstance(family, list) else ()
 
 
 MEMBERS = '{"method":"eagle3","model":"a/b","num_speculative_tokens":3}'

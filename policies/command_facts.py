@@ -45,7 +45,8 @@ _SGLANG_SETTINGS: Mapping[str, tuple[str, ...]] = {
     "enable_custom_logit_processor": ("enable_custom_logit_processor",),
     "enable_lora": ("enable_lora",),
     "enable_dp_attention": ("enable_dp_attention",),
-    "enable_hierarchical_cache": ("enable_hierarchical_cache",),
+    "decode_context_parallel_size": ("dcp_size", "decode_context_parallel_size"),
+    "enable_hierarchical_cache": ("enable_hierarchical_cache", "enable_hicache"),
     "kv_connector": ("disaggregation_mode",),
     "all2all_backend": ("moe_a2a_backend",),
 }  # fmt: skip
@@ -53,6 +54,9 @@ _SGLANG_SETTINGS: Mapping[str, tuple[str, ...]] = {
 _DECIDED_BY: Mapping[str, tuple[str, ...]] = {
     **_SGLANG_SETTINGS,
     "kv_connector": ("kv_transfer_config", "kv_offloading_size", "kv_offloading_backend", "disaggregation_mode"),
+    "enable_dp_attention": ("enable_dp_attention", "attn_dp_size", "attention_data_parallel_size"),
+    "enable_lora": ("enable_lora", "lora_paths"),
+    "enable_expert_parallel": ("enable_expert_parallel", "ep", "ep_size", "expert_parallel_size"),
     "structured_outputs_backend": ("structured_outputs_config",),
     "disable_any_whitespace": ("structured_outputs_config",),
     "cudagraph_mode": ("compilation_config",),
@@ -177,6 +181,11 @@ def _sglang(command: EngineCommand, named: NamedModel | None) -> PoolFacts:
     experts = _first(args, "ep", "ep_size", "expert_parallel_size")
     if experts is not None:
         settings["enable_expert_parallel"] = experts != 1
+    attention = _first(args, "attn_dp_size", "attention_data_parallel_size")
+    if attention is not None:
+        settings["enable_dp_attention"] = attention != 1
+    if "lora_paths" in args:
+        settings["enable_lora"] = True
     cached = None if base.hybrid is not False else True
     return replace(
         base,
@@ -199,7 +208,8 @@ def _base(command: EngineCommand, named: NamedModel | None, args: Mapping[str, A
     facts = facts_from_engine_args(
         MODEL, POOL, known.family or None, known.version, args, {**stated, **version}, command.env
     )
-    variant = variant_of(f"{short_name(command.model or '')} {command.args.get('quantization', '')}".lower())
+    kinds = " ".join(str(command.args.get(name, "")) for name in ("quantization", "modelopt_quant"))
+    variant = variant_of(f"{short_name(command.model or '')} {kinds}".lower())
     return replace(
         facts,
         kind="remote",

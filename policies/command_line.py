@@ -8,8 +8,8 @@ from typing import Any
 
 import yaml
 
+from policies import sglang_options, vllm_options
 from policies.errors import PolicyError
-from policies.vllm_options import known_option
 
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
 _VARIABLE = re.compile(r"\$(?:\{(\w+)\}|\((\w+)\)|(\w+))")  # of a shell, and of Kubernetes
@@ -37,6 +37,7 @@ _MODULES = {
     "vllm.entrypoints.cli.main": "vllm",
     "sglang.launch_server": "sglang",
 }
+_KNOWN_OPTION = {"vllm": vllm_options.known_option, "sglang": sglang_options.known_option}
 _SHELL = ("-c", "-lc", "-ec")
 _SHELLS = ("sh", "bash", "ash", "zsh")
 _OF_CONTAINERS = ("-v", "--volume", "--name", "-w", "--workdir", "--mount")  # their values may look like an image
@@ -269,6 +270,7 @@ def _command(engine: str, version: str | None, words: Sequence[str], env: Mappin
     named = next((args.pop(name) for name in ("model", "model_path") if args.get(name)), None)
     model = named or next(iter(bare), None)
     more = any(_open(word) for word in (bare if named else bare[1:])) or any(word in _ALL_WORDS for word in bare)
+    more = more or (engine == "sglang" and "config" in args)  # a file of options; vLLM's is refused
     told = None if model is None or _open(str(model)) else str(model)
     args = {name: value for name, value in args.items() if name not in unknown}
     return EngineCommand(engine, version, told, args, unknown - {"model", "model_path"}, dict(env), more=more)
@@ -310,9 +312,8 @@ def _options(engine: str, words: Iterator[str]) -> Iterator[tuple[str | None, li
 def _full(engine: str, name: str) -> str:
     head, dot, path = name.partition(".")
     head = head.replace("-", "_")
-    if engine == "vllm":
-        head = known_option(head) or head
-    return head + dot + path
+    known = _KNOWN_OPTION[engine](head)
+    return (known or head) + dot + path
 
 
 def _is_switch(name: str) -> bool:

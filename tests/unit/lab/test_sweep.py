@@ -4,6 +4,7 @@ import pytest
 from packaging.version import Version
 
 from lab.claims import sweep
+from lab.claims.sglang_options import options
 from lab.claims.verification import differs
 from policies import load_advisories
 from serve.config.compiled_policy import SHIPPED_ADVISORIES
@@ -70,3 +71,22 @@ def test_the_bounds_that_are_known_are_printed_without_a_download(capsys):
     sweep.main(["--known"])
     printed = capsys.readouterr().out
     assert "kimi-counting-tool-parser" in printed
+
+
+FIELDS = """
+class Spec:
+    algorithm: A[str, Arg(help="x", aliases=["--speculative-algo"], cli_name="--speculative-algorithm")] = None
+    draft_tokens: A[int, "How many"] = 3
+    derived: A[bool, Arg(no_cli=True)] = False
+    cache: A[int, Derived(doc="x")] = 0
+    plain: int = 0
+"""
+ADDED = "def add_cli_args(parser):\n    parser.add_argument('--config', '-c', type=str)\n"
+
+
+def test_the_options_of_sglang_are_read_from_the_source_that_declares_them(tmp_path):
+    fields = tmp_path / "arg_groups" / "fields"
+    fields.mkdir(parents=True)
+    (fields / "spec.py").write_text(FIELDS, encoding="utf-8")
+    (tmp_path / "server_args.py").write_text(ADDED, encoding="utf-8")
+    assert options(tmp_path) == {"speculative_algorithm", "speculative_algo", "draft_tokens", "config", "c"}

@@ -7,9 +7,10 @@ import pytest
 import yaml
 
 import policies
-from policies import PolicyError, facts_from_engine_args, load_advisories
+from policies import PolicyError, facts_from_engine_args, load_advisories, sglang_options
 from policies.command_facts import facts_of_command, stated_by
 from policies.command_line import read_command
+from policies.freshness import newest_checked
 from policies.model_names import model_of
 
 PUBLIC = yaml.safe_load((Path(__file__).parent / "public_commands.yaml").read_text(encoding="utf-8"))
@@ -52,6 +53,56 @@ def test_every_family_that_an_advisory_names_is_told_by_names_of_weights():
 def _patterns(condition):
     family = condition.get("family", ())
     return [family] if isinstance(family, str) else family if isinstance(family, list) else ()
+
+
+@pytest.mark.parametrize("option", sorted(sglang_options.READ))
+def test_every_option_of_sglang_that_counts_as_read_tells_something(option):
+    line = f"sglang serve --speculative-algorithm EAGLE3 --{option.replace('_', '-')}"
+    told = facts("sglang serve --speculative-algorithm EAGLE3")
+    values = (
+        "",
+        " 7",
+        " npu",
+        " nvfp4",
+        " decode",
+        " DFLASH",
+        " 1 --speculative-num-steps 2",
+        " 2 --speculative-eagle-topk 1",
+    )
+    assert any(facts(line + value) != told for value in values)
+
+
+@pytest.mark.parametrize(
+    ("words", "name", "value"),
+    [
+        ("--speculative-alg EAGLE3 --speculative-draft-model a/b", "method", "eagle3"),
+        ("--speculative-alg DFLASH", "method", "dflash"),
+        ("--disable-radix", "prefix_caching", False),
+        ("--tool-call hermes", "tool_parser", "hermes"),
+        ("--config server.yaml", "method", "unknown"),
+        ("--config server.yaml", "prefix_caching", None),
+        ("--modelopt-quant nvfp4", "quantization", "nvfp4"),
+    ],
+)
+def test_sglangs_options_are_read_as_its_own_parser_reads_them(words, name, value):
+    assert getattr(facts(f"sglang serve --model-path Qwen/Qwen3-8B {words}"), name) == value
+
+
+@pytest.mark.parametrize(
+    ("words", "setting"),
+    [
+        ("--attn-dp-size 8", "enable_dp_attention"),
+        ("--enable-hicache", "enable_hierarchical_cache"),
+        ("--lora-paths a=b", "enable_lora"),
+    ],
+)
+def test_another_option_of_sglang_for_the_same_setting_is_no_other_setting(words, setting):
+    assert facts(f"sglang serve --model-path Qwen/Qwen3-8B {words}").settings[setting] is True
+
+
+def test_the_options_of_sglang_are_those_of_the_newest_version_that_was_checked():
+    shipped = load_advisories(Path(policies.__file__).parent / "advisories")
+    assert newest_checked(shipped)["sglang"] == sglang_options.VERSION
 
 
 MEMBERS = '{"method":"eagle3","model":"a/b","num_speculative_tokens":3}'

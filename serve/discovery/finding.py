@@ -29,7 +29,10 @@ _FACTS = (
     "engine", "engine_version", "drafter", "num_speculative_tokens", "runner", "tool_parser", "reasoning_parser",
     "prefix_caching", "async_scheduling",
 )  # fmt: skip
-SETTINGS = ("kv_cache_dtype", "max_model_len", "structured_outputs_backend", "pipeline_parallel_size")
+SETTINGS = (
+    "kv_cache_dtype", "max_model_len", "structured_outputs_backend", "pipeline_parallel_size", "page_size",
+    "enable_dp_attention", "enable_hierarchical_cache", "mamba_radix_cache_strategy", "kv_connector",
+)  # fmt: skip
 
 
 def known(findings: Findings, name: str) -> Any:

@@ -162,12 +162,30 @@ def _of_sglang(info: Mapping[str, Any]) -> Told:
     if algorithm:
         yield "method", _SGLANG_METHODS.get(str(algorithm).upper()), where, "certain"
         yield "drafter", _text(info.get("speculative_draft_model_path")), where, "certain"
-        yield "num_speculative_tokens", _count(info.get("speculative_num_draft_tokens")), where, "certain"
+        tokens = _count(info.get("speculative_num_draft_tokens"))  # with the one that is verified
+        yield "num_speculative_tokens", tokens - 1 if tokens else None, where, "certain"
     yield "tool_parser", _text(info.get("tool_call_parser")) or "none", where, "certain"
     yield "reasoning_parser", _text(info.get("reasoning_parser")) or "none", where, "certain"
     if isinstance(disabled := info.get("disable_radix_cache"), bool):
         yield "prefix_caching", not disabled, where, "certain"
-    yield "kv_cache_dtype", _text(info.get("kv_cache_dtype")), where, "certain"
+    if isinstance(disabled := info.get("disable_overlap_schedule"), bool):
+        yield "async_scheduling", not disabled, where, "certain"
+    for setting, value in _settings_of_sglang(info):
+        yield setting, value, where, "certain"
+
+
+def _settings_of_sglang(info: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Yields settings that advisories name; None where an argument is not there, or is none of its kind."""
+    for name in ("kv_cache_dtype", "mamba_radix_cache_strategy"):
+        yield name, _text(info.get(name))
+    yield "pipeline_parallel_size", _count(info.get("pp_size"))
+    yield "page_size", _count(info.get("page_size"))
+    hierarchical = info.get("enable_hierarchical_cache")
+    yield "enable_hierarchical_cache", hierarchical if isinstance(hierarchical, bool) else None
+    attention, switch = _count(info.get("attn_dp_size")), info.get("enable_dp_attention")  # 0.5.23 has the former
+    yield "enable_dp_attention", attention > 1 if attention else switch if isinstance(switch, bool) else None
+    role = _text(info.get("disaggregation_mode"))
+    yield "kv_connector", "none" if role == "null" else role
 
 
 def _of_behaviour(answers: Answers) -> Told:

@@ -162,15 +162,36 @@ def test_sglang_tells_its_resolved_arguments() -> None:
     info = {
         "version": "0.5.23", "speculative_algorithm": "EAGLE3", "speculative_num_draft_tokens": 4,
         "speculative_draft_model_path": "org/drafter", "tool_call_parser": "kimi_k2", "reasoning_parser": None,
-        "disable_radix_cache": True, "kv_cache_dtype": "fp8_e4m3", "api_key": "secret",
+        "disable_radix_cache": True, "kv_cache_dtype": "fp8_e4m3", "api_key": "secret", "attn_dp_size": 8, "pp_size": 1,
+        "disable_overlap_schedule": False, "page_size": 64, "disaggregation_mode": "decode",
     }  # fmt: skip
     found = read({"models": answer({"data": [{"id": "m", "owned_by": "sglang"}]}), "old_server_info": answer(info)})
     assert facts_of(found) == {
-        "engine": "sglang", "engine_version": "0.5.23", "method": "eagle3", "num_speculative_tokens": 4,
+        "engine": "sglang", "engine_version": "0.5.23", "method": "eagle3", "num_speculative_tokens": 3,
         "drafter": "org/drafter", "tool_parser": "kimi_k2", "reasoning_parser": "none", "prefix_caching": False,
-        "settings": {"kv_cache_dtype": "fp8_e4m3"},
+        "async_scheduling": True,
+        "settings": {
+            "kv_cache_dtype": "fp8_e4m3", "pipeline_parallel_size": 1, "page_size": 64, "enable_dp_attention": True,
+            "kv_connector": "decode",
+        },
     }  # fmt: skip
     assert "secret" not in str(found)
+
+
+@pytest.mark.parametrize(
+    ("told", "settings"),
+    [
+        ({"enable_dp_attention": True, "disaggregation_mode": "null"},
+         {"enable_dp_attention": True, "kv_connector": "none"}),
+        ({"attn_dp_size": 1, "enable_dp_attention": None, "page_size": "64"}, {"enable_dp_attention": False}),
+        ({"enable_dp_attention": "yes", "enable_hierarchical_cache": 1, "disaggregation_mode": 3}, None),
+    ],
+)  # fmt: skip
+def test_settings_of_sglang_count_if_they_are_of_their_kind(
+    told: dict[str, Any], settings: dict[str, Any] | None
+) -> None:
+    found = read({"server_info": answer({"version": "0.5.23", "speculative_algorithm": None, **told})})
+    assert facts_of(found).get("settings") == settings
 
 
 @pytest.mark.parametrize("algorithm", ["EAGLE", "NEXTN", "SOMETHING_NEW"])

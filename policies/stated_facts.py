@@ -21,6 +21,12 @@ METHODS = frozenset(
 """Every method, in the words of the advisories."""
 _OTHER_NAMES = {"nextn": "mtp", "frozen_kv_mtp": "mtp", "standalone": "draft_model", "eagle3.1": "eagle3"}  # SGLang's
 
+# Other engines as their projects, packages and users call them, in the words of the advisories.
+_ENGINES = {
+    "llama-cpp": "llamacpp", "llama-server": "llamacpp", "tensorrt-llm": "trtllm", "trt-llm": "trtllm",
+    "text-generation-inference": "tgi", "mlx-lm": "mlx", "lm-studio": "lmstudio", "beellama-cpp": "beellama",
+}  # fmt: skip
+
 
 def checked(where: str, facts: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the facts that have a value. A fact that can't be read would match no advisory: it is refused.
@@ -45,7 +51,16 @@ def checked(where: str, facts: Mapping[str, Any]) -> dict[str, Any]:
         raise PolicyError(f"{where}: the fact settings is a mapping of names to values, not {settings!r}")
     if settings:
         stated["settings"] = {str(name).replace("-", "_"): value for name, value in settings.items()}
+    if "engine" in stated:
+        stated["engine"] = engine_of(str(stated["engine"]))
     return _with_method(stated)
+
+
+def engine_of(name: str) -> str:
+    """Returns an engine's name in the advisories' words: `llama.cpp` is `llamacpp`."""
+    plain = name.strip().lower()
+    dashed = plain.replace(".", "-").replace("_", "-").replace(" ", "-")
+    return _ENGINES.get(dashed, plain)
 
 
 def method_of(name: str) -> str | None:

@@ -117,6 +117,25 @@ def test_every_name_of_mtp_is_mtp_where_an_operator_states_it(shipped, method):
     assert "mtp-prefix-cache-on-hybrid" in [each.advisory for each in decision.reasons]
 
 
+@pytest.mark.parametrize(
+    ("name", "version", "method", "hybrid"),
+    [
+        ("llama.cpp", "10344", "draft-mtp", True),
+        ("llama_cpp", None, "mtp", True),
+        ("TensorRT-LLM", "1.2.0rc8", "eagle3", False),
+        ("text-generation-inference", "3.1.0", "ngram", False),
+        ("MLX-LM", "0.30.4", "draft_model", True),
+    ],
+)
+def test_other_engines_are_known_by_the_names_that_people_call_them(shipped, name, version, method, hybrid):
+    known = {"kind": "remote", "engine": name, "engine_version": version, "method": method, "hybrid": hybrid}
+    facts = [facts_from_engine_args("m", "s", "llama", None, {}, known)]
+    assert "drafts-on-other-engines" in {
+        reason.advisory
+        for reason in decide(compile_policy(facts, shipped, PolicySettings()), RequestFeatures("m"), None).reasons
+    }
+
+
 def test_a_method_of_none_is_an_engine_without_a_drafter():
     for method in ("none", "None", "", None):
         assert not facts_from_engine_args("m", "s", "kimi-k2", "2.6", {}, REMOTE | {"method": method}).speculative

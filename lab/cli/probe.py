@@ -128,7 +128,7 @@ def probe(
     if recorded:
         against = read_reference(reference) if reference else None
         summary["k2vv"] = [{"cell": cell, "pool": pool, **row} for (cell, pool), row in metrics(own, against).items()]
-    if cite is not None:
+    if cite is not None and summary["total"]["n"]:
         what = f"{requests.name}" if requests else f"{shapes}; thinking {thinking}"
         finding = f"Clean answers of {model}: {what}, stream {stream}, speculative {speculative}"
         entry = evidence(summary, f"specgate probe, {trials} trials a cell, {len(plan.cells)} cells", finding)
@@ -209,7 +209,7 @@ def _finding(name: str, row: Mapping[str, Any]) -> Finding:
         for kind in ("outcomes", "causes")
     )
     details = (str(row["calls"]), outcomes, causes, ", ".join(row["pools"]))
-    finding = "unclean" if row["unclean"] else "clean"
+    finding = "unclean" if row["unclean"] else "clean" if row["n"] else "not checked"
     return Finding(name, finding, row["clean"], row["n"], f"{low:.1%} to {high:.1%}", details)
 
 

@@ -262,7 +262,8 @@ class GuardedPath:
         return True
 
     def _add_fault(self, request: RoutedRequest, candidate: Candidate, kind: str, detail: str) -> None:
-        self._telemetry.log.add_fault(request.attribution.faults, request.request_id, candidate.pool, kind, detail)
+        where = request.decision.model, candidate.pool
+        self._telemetry.log.add_fault(request.attribution.faults, request.request_id, where, kind, detail)
 
     async def _observe(self, exchange: Exchange, request: RoutedRequest, model: ModelConfig, attempt: Attempt) -> None:
         try:

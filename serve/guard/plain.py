@@ -275,5 +275,5 @@ class PlainPath:
             self._resumes.ended(request.decision.model, resumption, outcome)
 
     def _add_fault(self, request: RoutedRequest, candidate: Candidate, failure: EngineError) -> None:
-        faults = request.attribution.faults
-        self._telemetry.log.add_fault(faults, request.request_id, candidate.pool, failure.code, failure.message)
+        faults, where = request.attribution.faults, (request.decision.model, candidate.pool)
+        self._telemetry.log.add_fault(faults, request.request_id, where, failure.code, failure.message)

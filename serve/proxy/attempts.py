@@ -262,7 +262,8 @@ class Attempts:
             yield ask
 
     def _add_fault(self, request: RoutedRequest, pool: str, kind: str, detail: str) -> None:
-        self._telemetry.log.add_fault(request.attribution.faults, request.request_id, pool, kind, detail)
+        where = request.decision.model, pool
+        self._telemetry.log.add_fault(request.attribution.faults, request.request_id, where, kind, detail)
 
     async def _slot(
         self,
@@ -312,7 +313,7 @@ class Attempts:
                     left.take(slot.candidate)
                     left.drop({pools[number] for number in free.refused})
         except _RETRIED as error:
-            self._telemetry.log.warn(request.request_id, ", ".join(pools), error.code, error.message)
+            self._telemetry.log.warn(request.request_id, (model, ", ".join(pools)), error.code, error.message)
             raise
         if slot.candidate is not preferred:
             self._telemetry.retried(preferred.pool)

@@ -95,9 +95,8 @@ async def relay(
     last = (end.withheld,) if end.withheld is not None else ()
     if end.told or last:
         fail(exchange.span, EngineError.default_code)
-        detail, pool = "the engine failed in the middle of a stream", attempt.candidate.pool
-        faults = exchange.attribution.faults
-        telemetry.log.add_fault(faults, exchange.request_id, pool, EngineError.default_code, detail)
+        detail, where = "the engine failed in the middle of a stream", (served.model, attempt.candidate.pool)
+        telemetry.log.add_fault(served.faults, exchange.request_id, where, EngineError.default_code, detail)
     elif not end.done:  # whatever broke after a complete answer is nobody's loss
         raise failure
     await exchange.end_stream(last)

@@ -17,6 +17,7 @@ _MINUTE_S = 60.0
 _WRITTEN_EVERY_S = 1.0
 _SERVER_ERROR = 500
 Later = Callable[[float, Callable[[], None]], object]
+Place = tuple[str, str]  # model and pool: every model has a pool that is called `standard`
 
 
 def _later(delay_s: float, call: Callable[[], None]) -> object:
@@ -45,39 +46,40 @@ class RequestLog:
         self._limit = config.warnings_per_minute
         self._draw = draw
         self._later = later
-        self._warned: Counter[tuple[str, str]] = Counter()
+        self._warned: Counter[tuple[Place, str]] = Counter()
 
-    def add_fault(self, faults: list[str], request_id: str, pool: str, kind: str, detail: str) -> None:
+    def add_fault(self, faults: list[str], request_id: str, where: Place, kind: str, detail: str) -> None:
         """Notes what an engine did wrong, which gives the request a line, or a warning if requests have no lines.
 
         Args:
             faults: Of the request so far; this one is added.
             request_id: The request's.
-            pool: Where.
+            where: Model and pool.
             kind: What, in one word of few.
             detail: The same for people, without a word of request or answer.
         """
-        faults.append(f"{pool}: {kind}")
-        self.warn(request_id, pool, kind, detail)
+        faults.append(f"{where[1]}: {kind}")
+        self.warn(request_id, where, kind, detail)
 
-    def warn(self, request_id: str, pool: str, kind: str, detail: str) -> None:
+    def warn(self, request_id: str, where: Place, kind: str, detail: str) -> None:
         """Warns of what went wrong for a request, at a limited rate; does nothing if requests have lines.
 
         Args:
             request_id: The request's.
-            pool: Where; several, if all of them are meant.
+            where: Model and pool; several pools, if all of them are meant.
             kind: As of `add_fault`.
             detail: As of `add_fault`.
         """
         if self.on:
             return
-        key = pool, kind
+        key = where, kind
         if not self._warned[key]:
             self._later(_MINUTE_S, lambda: self._minute_over(key))
         self._warned[key] += 1
         if self._warned[key] <= self._limit:
-            fields = {"request_id": request_id, "pool": pool, "kind": kind}
-            log.warning("pool %s: %s", pool, detail, extra=fields)
+            model, pool = where
+            fields = {"request_id": request_id, "model": model, "pool": pool, "kind": kind}
+            log.warning("%s/%s: %s", model, pool, detail, extra=fields)
 
     def wants(self, status: int, faults: list[str]) -> bool:
         """Returns True if a request that has ended gets a line, where requests have lines.
@@ -108,12 +110,12 @@ class RequestLog:
         for key in list(self._warned):
             self._minute_over(key)
 
-    def _minute_over(self, key: tuple[str, str]) -> None:
+    def _minute_over(self, key: tuple[Place, str]) -> None:
         unsaid = self._warned.pop(key, 0) - self._limit
         if unsaid > 0:
-            pool, kind = key
-            fields = {"pool": pool, "kind": kind, "suppressed": unsaid}
-            log.warning("pool %s: %s: %d more warnings within a minute", pool, kind, unsaid, extra=fields)
+            (model, pool), kind = key
+            fields = {"model": model, "pool": pool, "kind": kind, "suppressed": unsaid}
+            log.warning("%s/%s: %s: %d more warnings within a minute", model, pool, kind, unsaid, extra=fields)
 
 
 def log_fault(logger: logging.Logger, message: str, request_id: str = "") -> None:

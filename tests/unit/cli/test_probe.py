@@ -80,10 +80,13 @@ def test_an_interrupted_run_resumes(specgate, tmp_path):
         assert "other settings" in text
 
 
-def test_an_endpoint_that_does_not_answer_is_wrong_input(specgate):
-    code, text = specgate(*options("http://127.0.0.1:9", "-n", 1, "--json"))
+def test_an_endpoint_that_does_not_answer_is_wrong_input_and_no_evidence(specgate, tmp_path):
+    cited = tmp_path / "evidence.yaml"
+    code, text = specgate(*options("http://127.0.0.1:9", "-n", 1, "--evidence", cited))
     assert code == 2
     assert "could be checked" in text
+    assert "not checked" in text
+    assert not cited.exists()
 
 
 def test_own_prompts_come_from_a_file(specgate, tmp_path):

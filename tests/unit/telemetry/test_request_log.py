@@ -88,16 +88,16 @@ def test_ray_serve_writes_the_id_in_text_and_every_field_as_json(caplog: pytest.
 def test_warnings_of_one_pool_and_kind_are_limited_and_the_rest_is_counted(caplog: pytest.LogCaptureFixture) -> None:
     log, minutes = made(None)
     for number in range(5):
-        log.add_fault([], f"r{number}", "fast", "truncated", "in choice 0")
-    log.add_fault([], "r9", "safe", "truncated", "in choice 0")
+        log.add_fault([], f"r{number}", ("m", "fast"), "truncated", "in choice 0")
+    log.add_fault([], "r9", ("m", "safe"), "truncated", "in choice 0")
     assert [vars(record)["request_id"] for record in caplog.records] == ["r0", "r1", "r9"]
     caplog.clear()
     minutes.minute_over()
     assert [(record.getMessage(), vars(record)["suppressed"]) for record in caplog.records] == [
-        ("pool fast: truncated: 3 more warnings within a minute", 3)
+        ("m/fast: truncated: 3 more warnings within a minute", 3)
     ]
     caplog.clear()
-    log.add_fault([], "r10", "fast", "truncated", "in choice 0")
+    log.add_fault([], "r10", ("m", "fast"), "truncated", "in choice 0")
     minutes.minute_over()
     assert len(caplog.records) == 1, "a new minute has warnings of its own, and nothing was left out"
 
@@ -105,7 +105,7 @@ def test_warnings_of_one_pool_and_kind_are_limited_and_the_rest_is_counted(caplo
 def test_at_the_end_what_was_left_out_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
     log, minutes = made(None, warnings=1)
     for _ in range(3):
-        log.add_fault([], "r", "fast", "truncated", "")
+        log.add_fault([], "r", ("m", "fast"), "truncated", "")
     caplog.clear()
     log.close()
     minutes.minute_over()
@@ -115,7 +115,7 @@ def test_at_the_end_what_was_left_out_is_told_once(caplog: pytest.LogCaptureFixt
 def test_where_requests_have_lines_their_faults_are_in_these_alone(caplog: pytest.LogCaptureFixture) -> None:
     log, _ = made(0.0)
     faults: list[str] = []
-    log.add_fault(faults, "r", "fast", "truncated", "in choice 0")
+    log.add_fault(faults, "r", ("m", "fast"), "truncated", "in choice 0")
     assert faults == ["fast: truncated"]
     assert not caplog.records
 
@@ -125,8 +125,8 @@ def test_a_warning_alone_gives_a_request_no_line_and_is_silent_where_requests_ha
     share: float | None, lines: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     log, _ = made(share)
-    log.warn("r", "fast, safe", "overloaded", "No slot within 15 s.")
-    assert [record.getMessage() for record in caplog.records] == ["pool fast, safe: No slot within 15 s."] * lines
+    log.warn("r", ("m", "fast, safe"), "overloaded", "No slot within 15 s.")
+    assert [record.getMessage() for record in caplog.records] == ["m/fast, safe: No slot within 15 s."] * lines
 
 
 def test_a_fault_of_our_own_says_where_and_what_but_not_its_text(caplog: pytest.LogCaptureFixture) -> None:

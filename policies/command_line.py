@@ -31,6 +31,8 @@ _TELLING = frozenset(
      "moe_backend", "moe_runner_backend", "linear_backend")
 )  # fmt: skip
 _DEVICE_OF_BUFFERS = re.compile(r"kv_buffer_device\W+(\w+)")  # of a connector, inside its mapping
+# Images whose tags are no versions of their engine: LMCache's, NVIDIA's and its Dynamo's, Red Hat's, KServe's, OPEA's.
+_OF_ITS_MAKER = re.compile(r"(?:^|/)(?:lmcache|nvidia|ai-dynamo|rhaiis|rhaii|kserve|opea)/|-runtime[:@]")
 _TAG = re.compile(r":v?(\d+\.\d+(?:\.\d+)?(?:\.post\d+|rc\d+)?)(?=$|[-+@])")
 _MODULES = {
     "vllm.entrypoints.openai.api_server": "vllm",
@@ -39,7 +41,7 @@ _MODULES = {
 }
 _KNOWN_OPTION = {"vllm": vllm_options.known_option, "sglang": sglang_options.known_option}
 _SHELL = ("-c", "-lc", "-ec")
-_SHELLS = ("sh", "bash", "ash", "zsh")
+_PROGRAM = re.compile(r"(?:.*/)?(?:(?:ba|a|z)?sh|python[\d.]*|ray|env)$")  # no weights, and no options of an engine
 _OF_CONTAINERS = ("-v", "--volume", "--name", "-w", "--workdir", "--mount")  # their values may look like an image
 _END = re.compile(r"(?:[|&;<>]+|\d?>.*)$")  # what ends a command in a shell
 _ALL_WORDS = ("$@", "$*")
@@ -120,7 +122,8 @@ def _read(found: Sequence[str], starts_image: bool = True) -> EngineCommand:
         elif engine_of_image := _image(word, found[place - 1] if place else ""):
             version, platform = _version(word), _platform(word)
             named_later = any(_mentions(each) or _entry(each, rest[at + 1 :]) for at, each in enumerate(rest))
-            if engine_of_image == "vllm" and starts_image and not named_later:
+            starts_engine = starts_image and rest and not _PROGRAM.match(rest[0])
+            if engine_of_image == "vllm" and starts_engine and not named_later:
                 return _on(platform, _command("vllm", version, rest, env))  # the image's own entry point is the engine
     raise PolicyError(
         "no engine in the command line: it should hold `vllm serve MODEL`, `python -m "
@@ -144,8 +147,8 @@ def read_container(container: Mapping[str, Any]) -> EngineCommand | None:
     names_one = any(_mentions(each) or _entry(each, words[at + 1 :]) for at, each in enumerate(words))
     if not (names_one or _engine_of(image)):
         return None
-    # In Kubernetes a `command` is in place of the image's program, in Compose an `entrypoint`.
-    is_replaced = bool(own or (given and rest) or (given and given[0].rsplit("/", 1)[-1] in _SHELLS))
+    # In Kubernetes, where containers have names, a `command` replaces the image's program; in Compose an `entrypoint`.
+    is_replaced = bool(own or (given and (rest or "name" in container)))
     return _read(words, starts_image=not is_replaced)
 
 
@@ -221,7 +224,7 @@ def _engine_of(image: str) -> str | None:
 
 
 def _version(image: str) -> str | None:
-    match = _TAG.search(image)
+    match = None if _OF_ITS_MAKER.search(image) else _TAG.search(image)
     return match[1] if match else None
 
 

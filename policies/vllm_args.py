@@ -30,6 +30,7 @@ _FIRST_ON_V2 = {"ngram": "0.32", "ngram_gpu": "0.32", "draft_model": "0.31", "df
 _NEVER_ASYNC = frozenset({"ngram", "suffix", "custom_class"})  # on the V1 runner
 _PARALLEL = frozenset({"dflash", "dspark"})  # draft in parallel on the V2 runner, other methods on V1 only
 _PARTS = ("speculative_config", "model", "tool_call_parser", "reasoning_parser")  # facts of their own
+_SECRETS = frozenset(("api_key", "hf_token"))  # facts are printed, kept in files and shown to operators
 _RUNNER_SWITCH = "VLLM_USE_V2_MODEL_RUNNER"
 _SIMPLE_OFFLOAD_SWITCH = "VLLM_USE_SIMPLE_KV_OFFLOAD"
 
@@ -263,7 +264,7 @@ def _speculative_settings(method: str | None, spec: Mapping[str, Any]) -> dict[s
 
 def _plain_settings(args: Mapping[str, Any]) -> dict[str, Scalar]:
     scalars = {key: value for key, value in args.items() if isinstance(value, str | int | float | bool)}
-    plain = {key: value for key, value in scalars.items() if key not in _PARTS}
+    plain = {key: value for key, value in scalars.items() if key not in _PARTS and key not in _SECRETS}
     return {"tokenizer_mode": "auto", "tool_strict_level": "auto", **plain}
 
 

@@ -2,7 +2,7 @@
 
 import re
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -46,6 +46,11 @@ def read_description(text: str, source: str, env: Mapping[str, str]) -> Descript
     if documents:
         parts.append(_of_pods(documents, source))
     found = sum(parts, Description())
+    keys = [each for each in found.engines if each.command is not None and "api_key" in each.command.args]
+    found += Description(
+        left=tuple(f"{each.source}: its --api-key, written out there: --api-key-env URL=NAME" for each in keys)
+    )
+    found = replace(found, left=tuple(dict.fromkeys(found.left)))  # pods alike have notes alike
     if not found.engines and not found.left:
         raise ConfigError(
             f"{source} holds no engine: it should be a command line or script with `vllm serve` or SGLang's, a unit of "
@@ -79,7 +84,17 @@ def _of_document(document: Mapping[str, Any], source: str, env: Mapping[str, str
         found += read_router(document, source)
     for name, service in part(document, "services").items():
         found += _of_service(str(name), service, source, env)
-    return found
+    for inner in _within(document):
+        found += _of_document(inner, source, env)
+    kind = f"{str(document.get('apiVersion')).partition('/')[0]}/{document.get('kind')}"
+    return found + _OF_OPERATORS[kind](document, source) if kind in _OF_OPERATORS else found
+
+
+def _within(document: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """Yields the configurations of proxies that a ConfigMap, or the values of LiteLLM's chart, hold."""
+    texts = part(document, "data").values() if document.get("kind") == "ConfigMap" else ()
+    found = [each for text in texts for each in _documents(str(text))]
+    yield from (each for each in (*found, part(document, "proxy_config")) if is_litellm(each) or is_router(each))
 
 
 def _of_service(name: str, service: Any, source: str, env: Mapping[str, str]) -> Description:
@@ -188,7 +203,8 @@ def _pods(node: Any, is_pod: bool = True) -> Iterator[tuple[Mapping[str, Any], l
         yield {}, containers
     else:
         for inner in node.values():
-            yield from _pods(inner)
+            for each in inner if isinstance(inner, list) else (inner,):
+                yield from _pods(each)
 
 
 def _sequence(value: Any) -> Sequence[Any]:
@@ -244,6 +260,37 @@ def _of_values(spec: Mapping[str, Any], source: str) -> Description:
         engines.append(DescribedEngine(place, url, command=command))
         left.append(f"{place}: taken for {url}; give the URL if the release is not called {_RELEASE}")
     return Description(tuple(engines), tuple(left))
+
+
+def _of_kubeai(document: Mapping[str, Any], source: str) -> Description:
+    """Reads a Model of KubeAI, whose operator starts the pods, and which has one address for all models."""
+    spec, name = part(document, "spec"), part(document, "metadata").get("name")
+    place = f"{source}: Model {name}"
+    if spec.get("engine") != "VLLM":
+        return Description(left=(f"{place}: {spec.get('engine')} is no engine that is known here",))
+    scheme, _, path = str(spec.get("url")).partition("://")
+    weights = path.partition("?")[0] if scheme == "hf" else "/model"
+    env = [f"{key}={value}" for key, value in part(spec, "env").items()]
+    words = [*env, "vllm", "serve", weights, "--served-model-name", str(name), *map(str, _sequence(spec.get("args")))]
+    return _nowhere(read_command(words), place, "KubeAI has one address for all models")
+
+
+def _of_vllm_runtime(document: Mapping[str, Any], source: str) -> Description:
+    """Reads a VLLMRuntime, of which production-stack's operator makes a command line and a Service."""
+    spec, about = part(document, "spec"), part(document, "metadata")
+    config = {**spec, **part(spec, "model"), **part(spec, "vllmConfig")}
+    image = part(part(spec, "deploymentConfig") or spec, "image").get("name")
+    values = {**config, "vllmConfig": config, "lmcacheConfig": part(spec, "lmCacheConfig")}
+    words = [str(image), "vllm", "serve", str(config.get("modelURL")), *_words_of_values(values)]
+    host = ".".join(str(about[name]) for name in ("name", "namespace") if about.get(name))
+    return _at(read_command(words), host, 80, f"{source}: VLLMRuntime {about.get('name')}")
+
+
+# Objects of which an operator makes engines.
+_OF_OPERATORS: Mapping[str, Callable[[Mapping[str, Any], str], Description]] = {
+    "kubeai.org/Model": _of_kubeai,
+    "production-stack.vllm.ai/VLLMRuntime": _of_vllm_runtime,
+}
 
 
 def _of_ray(document: Mapping[str, Any], source: str) -> Description:

@@ -197,6 +197,15 @@ def test_every_engine_of_a_public_set_up_is_found_and_its_facts_are_right_or_unk
         assert settings.items() <= facts.get("settings", {}).items()
 
 
+def test_a_key_in_a_command_line_is_no_fact_and_is_said_to_stay_there() -> None:
+    text = "vllm serve a/b --api-key sk-secret --hf-token hf_secret"
+    (engine,) = engines(text).values()
+    assert engine.command is not None
+    assert "secret" not in str(stated_by(engine.command))
+    assert "its --api-key, written out there" in left(text)
+    assert "secret" not in left(text)
+
+
 def test_a_variable_that_a_script_sets_twice_is_not_known() -> None:
     text = "if big; then\n  PORT=1\nelse\n  PORT=2\nfi\nvllm serve a/b --port $PORT\n"
     assert list(engines(text)) == [None]

@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Mapping
+from difflib import get_close_matches
 from typing import Any
 
 from policies.errors import PolicyError
@@ -39,7 +40,9 @@ def checked(where: str, facts: Mapping[str, Any]) -> dict[str, Any]:
         PolicyError: A name is no fact's, or a value is of the wrong type.
     """
     if unknown := set(facts) - _KNOWN:
-        raise PolicyError(f"{where}: unknown facts {sorted(unknown)}; known: {', '.join(sorted(_KNOWN))}")
+        close = get_close_matches(min(unknown), _KNOWN, n=1)
+        hint = f"did you mean `{close[0]}`? " if close else ""
+        raise PolicyError(f"{where}: unknown facts {sorted(unknown)}; {hint}known: {', '.join(sorted(_KNOWN))}")
     stated = {name: value for name, value in facts.items() if value is not None}
     for name, value in stated.items():
         if name in _SWITCHES and not isinstance(value, bool):

@@ -16,7 +16,7 @@ from serve.cli.serving import Serving, with_serving
 from serve.config import layers
 from serve.config.gateway import GatewayConfig, args_of
 from serve.config.pool import check_url
-from serve.discovery.asking import ask_engine
+from serve.discovery.asking import ask_engine, why_no_answer
 from serve.discovery.completion import PoolName, complete
 from serve.discovery.described import DescribedEngine, Description, explained, with_names
 from serve.discovery.grouping import FoundEngine, StatedFact, models_of, state
@@ -207,25 +207,11 @@ def base_url(text: str) -> str:
     return url
 
 
-# What an operating system says of an address that does not answer, and what that means.
-_NO_ANSWERS = (
-    ("Connect call failed", "nothing listens there; is the engine up, and is this its host and port?"),
-    ("Connection refused", "nothing listens there; is the engine up, and is this its host and port?"),
-    ("not known", "this machine does not know the host's name"),
-    ("ame resolution", "this machine does not know the host's name"),
-    ("WRONG_VERSION_NUMBER", "it does not speak TLS: http:// in place of https://"),
-    ("CERTIFICATE_VERIFY_FAILED", "its certificate is not signed by an authority that this machine trusts"),
-    ("No route to host", "no way leads to that host from this machine"),
-)
-
-
 def why_silent(answers: Answers) -> str:
     """Returns why an engine did not tell what it serves."""
     answer = answers["models"]
     if not answer.status:
-        return next(
-            (told for mark, told in _NO_ANSWERS if mark in answer.error), f"it does not answer ({answer.error})"
-        )
+        return why_no_answer(answer.error)
     if answer.status in (401, 403):
         return f"it needs a key (HTTP {answer.status}): --api-key-env NAME, the environment variable that holds it"
     if answer.status == 200:

@@ -75,8 +75,8 @@ def print_found(found: FrontReport) -> None:
     for name, model in found.document["models"].items():
         for pool, settings in model["pools"].items():
             out.print(f"{name}/{pool}: {', '.join(_places(settings))}", markup=False)
-            why = ", as its method is not known" if (f"{name}/{pool}", "method") in unknowns(found.document) else ""
-            for line in _safety(found.models[name]["requests"], pool, why):
+            is_known = (f"{name}/{pool}", "method") not in unknowns(found.document)
+            for line in _safety(found.models[name]["requests"], pool, is_known):
                 out.print(f"  {line}", markup=False)
     for subject, fact in unknowns(found.document):
         out.print(f"not known: {subject} {fact}; settle it with {_SETTLES[fact]}", markup=False, style="yellow")
@@ -86,18 +86,18 @@ def _places(pool: Mapping[str, Any]) -> Sequence[str]:
     return pool.get("urls") or [str(pool.get("url") or pool.get("endpoints") or "of its own")]
 
 
-def _safety(rows: Sequence[Mapping[str, Any]], pool: str, why: str) -> Iterator[str]:
-    """Yields what is sent to a pool, and what is not, by which advisories and why those."""
+def _safety(rows: Sequence[Mapping[str, Any]], pool: str, is_known: bool) -> Iterator[str]:
+    """Yields what is sent to a pool, and what is not, by which advisories: too many, while its method is not known."""
     causes: dict[str, dict[str, None]] = {}
     for row in rows:
         name = " ".join(each for each in row["classes"] if each not in _EVERYDAY)
         causes.setdefault(name, {}).update(dict.fromkeys(row["pools"][pool]["forbidden_by"]))
-    kinds: dict[tuple[str, ...], list[str]] = {}
+    kinds: dict[str, list[str]] = {}
     for name, ids in causes.items():
-        kinds.setdefault(tuple(ids), []).append(name)
-    for against, names in kinds.items():
-        more = f" and {len(against) - _SHOWN_CAUSES} more" if len(against) > _SHOWN_CAUSES else ""
-        verdict = f"not sent there, by {', '.join(against[:_SHOWN_CAUSES])}{more}{why}" if against else "safe"
+        more = f" and {len(ids) - _SHOWN_CAUSES} more" if len(ids) > _SHOWN_CAUSES else ""
+        why = f"by {', '.join([*ids][:_SHOWN_CAUSES])}{more}" if is_known else "as its method is not known"
+        kinds.setdefault(f"not sent there, {why}" if ids else "safe", []).append(name)
+    for verdict, names in kinds.items():
         yield f"{verdict}: {', '.join(names)}"
 
 

@@ -5,11 +5,13 @@ import os
 import sys
 import threading
 import time
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from policies.stated_facts import METHODS, UNKNOWN
 from serve import VERSION
 from serve.cli.key_service import first_key
 from serve.cli.output import console
@@ -88,6 +90,8 @@ def run_here(config: GatewayConfig, path: Path | None, serving: Serving) -> None
     log_to_stderr(serving.verbose)
     _print(f"specgate {VERSION}" + (f", {path}" if path else ""))
     _tell_of_access(parsed.access, serving.host)
+    if path is not None:
+        _tell_of_unknown_methods(parsed, path)
     run_alone(parsed, serving.host, serving.port, path, _print, serving.stop_with_parent, config)
 
 
@@ -121,6 +125,17 @@ def _tell_of_access(access: AccessConfig, host: str) -> None:
         _print(token)
     if openness := open_gateway(access, host):
         _print(f"warning: {openness}")
+
+
+def _tell_of_unknown_methods(config: GatewayConfig, path: Path) -> None:
+    """Warns of engines that may draft in any way, as far as anybody has said: they get hardly a tool call."""
+    for each in config.pool_facts():
+        if each.kind == "remote" and each.method == UNKNOWN:
+            said = config.models[each.model].pools[each.pool].facts.get("method")
+            close = get_close_matches(str(said), METHODS, n=1)
+            what = f"no method is called {said!r}" if said not in (None, UNKNOWN) else "its method is not known"
+            hint = f"did you mean `{close[0]}`?" if close else f"`specgate front --config {path}` asks the engine"
+            _print(f"warning: {each.model}/{each.pool}: {what}, so that tool calls and JSON hardly go there; {hint}")
 
 
 def _refuse_contradictions(parsed: GatewayConfig, config: Path) -> None:
@@ -160,6 +175,8 @@ def with_access(config: GatewayConfig, mode: AccessMode | None, state_dir: Path 
 def with_admin_port(config: GatewayConfig, port: int, admin_port: int | None) -> GatewayConfig:
     """Returns the configuration with a port of the admin API that this gateway alone has."""
     if admin_port is not None:
+        if admin_port == port:
+            raise ConfigError(f"the gateway and its admin API can't both have port {port}: change --admin-port")
         require_free(admin_port, "SPECGATE_ADMIN_PORT")
         chosen = admin_port
     else:

@@ -1,4 +1,4 @@
-"""Finds facts that contradict each other: a drafter of another model, weights whose name tells another version."""
+"""Finds facts that contradict each other: a drafter of another model, weights of another version, two of one engine."""
 
 import re
 from collections.abc import Iterator
@@ -26,7 +26,7 @@ def contradictions(config: GatewayConfig) -> Iterator[tuple[str, str, str]]:
     facts = {(each.model, each.pool): each for each in config.pool_facts()}
     for name, model, pool_name, pool in config.each_pool():
         known = facts[name, pool_name]
-        for text in (wrong_pair(known), *_names(model, pool_name, pool, known)):
+        for text in (wrong_pair(known), *_names(model, pool_name, pool, known), *_shared(model, pool_name, pool)):
             if text:
                 yield name, pool_name, text
 
@@ -74,6 +74,19 @@ def _names(model: ModelConfig, pool_name: str, pool: PoolConfig, facts: PoolFact
             yield (
                 f"{what} {path} names the variant {variant}, and the facts say {facts.quantization}, {_SO}; correct "
                 "`quantization`, or, if the name is what is wrong, state it in `facts` for this pool"
+            )
+
+
+def _shared(model: ModelConfig, pool_name: str, pool: PoolConfig) -> Iterator[str]:
+    """Yields each engine that an earlier pool of the model has too, and says another method of."""
+    for name, other in model.pools.items():
+        if name == pool_name:
+            return
+        shared = set(pool.addresses) & set(other.addresses)
+        if shared and pool.facts.get("method") != other.facts.get("method"):
+            yield (
+                f"it and the pool {name} have the same engine, {min(shared)}, and state different methods of it; an "
+                "engine drafts or does not: correct the url of one of them"
             )
 
 

@@ -25,6 +25,20 @@ from serve.config.requests import RequestsConfig
 from serve.config.telemetry import TelemetryConfig
 from serve.errors import ConfigError
 
+# What configurations of other programs begin with.
+_OF_OTHERS = frozenset(
+    (
+        "model_list",
+        "proxy_config",
+        "services",
+        "servingEngineSpec",
+        "routerSpec",
+        "static_backends",
+        "static_models",
+        "kind",
+    )
+)
+
 
 class LimitsConfig(_Strict):
     """Limits of one request, and of what one gateway replica holds for all of its clients.
@@ -257,12 +271,18 @@ def args_of(document: Mapping[str, Any], source: str | Path = "config") -> Mappi
     """Returns the gateway's part of a parsed Serve config file; without `applications`, the file is that part itself.
 
     Raises:
-        ConfigError: `applications` does not hold exactly one application, or `http_options` ask for TLS.
+        ConfigError: It is another program's, `applications` does not hold exactly one application, or `http_options`
+            ask for TLS.
     """
     if reply := unspoken_tls(document):
         raise ConfigError(f"{source}: {reply}")
     applications = document.get("applications")
     if applications is None:
+        if "models" not in document and not _OF_OTHERS.isdisjoint(document):
+            raise ConfigError(
+                f"{source} is no configuration of specgate: `specgate front --from {source}` reads those of LiteLLM, "
+                "routers, Compose and Kubernetes"
+            )
         return document
     if not isinstance(applications, list) or len(applications) != 1:
         raise ConfigError(f"{source}: `applications` must hold exactly one application, specgate's")

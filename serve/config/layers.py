@@ -83,9 +83,10 @@ def _read(path: Path, above: tuple[Path, ...]) -> dict[str, Any]:
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path} is not UTF-8 text: {error}") from error
     except yaml.YAMLError as error:
-        raise ConfigError(f"{path} is not YAML: {error}") from error
+        spaces = "; YAML is indented with spaces, not with tabs" if "'\\t'" in str(error) else ""
+        raise ConfigError(f"{path} is not YAML: {error}{spaces}") from error
     if not isinstance(document, dict):
-        raise ConfigError(f"{path} holds no mapping")
+        raise ConfigError(f"{path} holds no mapping: it should begin with `models:`, as deploy/remote.yaml does")
     base = document.pop("extends", None)
     if base is None:
         return document

@@ -218,10 +218,13 @@ def check_url(url: str) -> None:
     try:
         parts = urlsplit(url)
         whole = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+        user = parts.username
     except ValueError:  # no number as its port
         whole = False
     if not whole:
         raise ValueError("url must have the form http://HOST:PORT or https://HOST")
+    if user is not None:
+        raise ValueError("url holds a user or a password, which no engine is sent; name its key with api_key_env")
     if parts.query or parts.fragment:
         raise ValueError("url has a query or a fragment; give the server's base URL")
     if "/v1" in f"{parts.path}/" and parts.path.split("/v1", 1)[1][:1] in ("", "/"):

@@ -23,6 +23,8 @@ def problems_of(error: ValidationError, schema: type[BaseModel]) -> Iterator[str
         message = problem["msg"].removeprefix("Value error, ")
         if problem["type"] in _UNKNOWN_KEY:
             message = _unknown(str(place[-1]), _keys_at(schema, place[:-1]))
+        elif problem["type"] == "too_short" and problem["ctx"]["field_type"] == "Dictionary":
+            message = "at least one entry is needed"
         yield f"{'.'.join(map(str, place)) or '(root)'}: {message}"
 
 

@@ -23,6 +23,19 @@ _ACTIVE_TIMEOUT_S = 10.0  # for each answer that is generated: a busy engine tak
 _ALL_TIMEOUT_S = 20.0  # for all calls that are forced; what was not asked by then is not known
 _MAX_ANSWER_BYTES = 4 * 2**20
 LATE = "no answer in time"
+# What an operating system says of an address that does not answer, and what that means.
+_NO_ANSWERS = (
+    ("Connect call failed", "nothing listens there; is the engine up, and is this its host and port?"),
+    ("Connection refused", "nothing listens there; is the engine up, and is this its host and port?"),
+    ("not known", "this machine does not know the host's name"),
+    ("ame resolution", "this machine does not know the host's name"),
+    ("WRONG_VERSION_NUMBER", "it does not speak TLS: http:// in place of https://"),
+    (
+        "CERTIFICATE_VERIFY_FAILED",
+        "its certificate is not signed by an authority that this machine trusts; SSL_CERT_FILE names a file with it",
+    ),
+    ("No route to host", "no way leads to that host from this machine"),
+)
 
 
 async def ask_engine(url: str, key: str | None, active: bool = True) -> Answers:
@@ -51,6 +64,11 @@ async def ask_passively(url: str, key: str | None) -> dict[str, EngineAnswer]:
 async def ask_metrics(url: str, key: str | None) -> EngineAnswer:
     """Returns an engine's metrics."""
     return await _ask(url, key, PASSIVE["metrics"], _PASSIVE_TIMEOUT_S)
+
+
+def why_no_answer(error: str) -> str:
+    """Returns what an error of the network says of an engine, and what to do."""
+    return next((told for mark, told in _NO_ANSWERS if mark in error), f"it does not answer ({error})")
 
 
 async def _rendering(url: str, key: str | None, model: str) -> dict[str, EngineAnswer]:

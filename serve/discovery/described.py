@@ -6,8 +6,9 @@ from typing import Any
 
 from packaging.version import InvalidVersion, Version
 
-from policies.command_facts import stated_by
+from policies.command_facts import MODEL, POOL, stated_by
 from policies.command_line import EngineCommand
+from policies.errors import PolicyError
 from policies.stated_facts import UNKNOWN
 from serve.discovery.finding import SETTINGS, Finding, Findings, known
 from serve.discovery.grouping import FoundEngine
@@ -75,7 +76,10 @@ def explained(engine: FoundEngine, described: Sequence[DescribedEngine]) -> tupl
     fitting: list[tuple[DescribedEngine, Findings]] = []
     for each in candidates:
         assert each.command is not None
-        stated = _findings(each.command, each.source)
+        try:
+            stated = _findings(each.command, each.source)
+        except PolicyError as error:
+            return engine, (f"{each.source}: {str(error).removeprefix(f'{MODEL}/{POOL}: ')}; it tells nothing here",)
         if said := _other_model(engine.findings, each.command) or contradiction(engine.findings, _telling(stated)):
             against.append(f"{each.source} is not what runs at {engine.url}, and tells nothing of it: {said}")
         else:

@@ -10,7 +10,7 @@ from typing import Any
 
 from serve.config.gateway import GatewayConfig
 from serve.config.pool import PoolConfig
-from serve.discovery.asking import LATE, ask_metrics, ask_passively
+from serve.discovery.asking import LATE, ask_metrics, ask_passively, why_no_answer
 from serve.discovery.endpoint_slices import endpoints_of
 from serve.discovery.identity import EngineIdentity, agreed
 from serve.discovery.questions import EngineAnswer
@@ -94,6 +94,7 @@ class PoolWatch:
         self._unheard = ""
         self._identities = {endpoint.url: EngineIdentity(stated) for endpoint in pool.addresses}
         self._late = Counter[str]()
+        self._silent = set[str]()
         self._tells = False
         self._look_now = asyncio.Event()
         pool.on_silence = self._look_now.set
@@ -142,8 +143,13 @@ class PoolWatch:
         if answer.error == LATE:
             return False
         if not answer.status or answer.status >= 500:
+            if endpoint.url not in self._silent:  # once, not every few seconds
+                why = why_no_answer(answer.error) if not answer.status else f"/metrics answers HTTP {answer.status}"
+                log.warning("%s at %s: %s", self._label, endpoint.url, why)
+            self._silent.add(endpoint.url)
             identity.gone()
             return False
+        self._silent.discard(endpoint.url)
         metrics = engine_metrics(answer.text)
         self._tells |= metrics.tells
         return identity.must_be_asked(metrics)

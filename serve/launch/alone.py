@@ -127,7 +127,10 @@ async def gateway_alone(
     admin = await AdminApi.started(document)
     try:
         replica = GatewayReplica(document, [], LocalLink(admin))
-        listener = Listener(host, port=port)
+        try:
+            listener = Listener(host, port=port)
+        except OSError as error:
+            raise ConfigError(f"{error}; --host is an address of this machine, or 0.0.0.0 for all of them") from error
         await listener.start(replica.app(), protocol_factory(replica.hot, replica.allowance))
         try:
             yield LoneGateway(written or config, replica, listener)
@@ -160,6 +163,7 @@ async def serve_alone(
     async with gateway_alone(config, host, port, written) as gateway:
         say(f"specgate listens on http://{host}:{port}; models: {', '.join(config.models)}. Press Ctrl-C to stop.")
         say(f"Look at it: {config.admin.url} (the admin API)")
+        say(f"Try it: specgate connect curl --url http://127.0.0.1:{port}")
         while not orders.drain.is_set():
             waits = [asyncio.create_task(orders.drain.wait()), asyncio.create_task(orders.reload.wait())]
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)

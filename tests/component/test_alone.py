@@ -17,6 +17,7 @@ from support.engines import Engine, answering, chunk, end, frame, start
 from support.stack import listening
 
 from serve.config.gateway import GatewayConfig
+from serve.errors import ConfigError
 from serve.launch.alone import LoneGateway, gateway_alone, needs_ray
 from serve.launch.ports import free_port
 
@@ -34,6 +35,13 @@ sys.meta_path.insert(0, Absent())
 from serve.cli import app
 app()
 """
+
+
+async def test_an_address_of_another_machine_is_refused_with_what_to_do() -> None:
+    config = GatewayConfig.parse({**config_of("http://127.0.0.1:9"), "admin": {"port": free_port()}})
+    with pytest.raises(ConfigError, match="--host is an address of this machine"):
+        async with gateway_alone(config, "203.0.113.9", free_port()):
+            pass
 
 
 def config_of(url: str, **more: Any) -> dict[str, Any]:

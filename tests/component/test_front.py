@@ -171,6 +171,16 @@ async def test_an_engine_that_hangs_is_left_out_while_another_answers(monkeypatc
     assert {endpoint.url for endpoint in holds} == {engine.url}
 
 
+async def test_an_engine_that_does_not_answer_is_told_of_once(caplog: pytest.LogCaptureFixture) -> None:
+    engine = RunningEngine()
+    engine.away = True
+    async with listening(engine) as behind:
+        watch = PoolWatch("m/p", RemotePool(behind, FACTS), FACTS, lambda _: None, lambda: None)
+        for _ in range(3):
+            await watch.look()
+    assert [record.getMessage() for record in caplog.records] == [f"m/p at {behind.url}: /metrics answers HTTP 500"]
+
+
 async def test_a_name_is_looked_up_with_its_port_and_path() -> None:
     assert await addresses_of("http://127.0.0.1:8000/base") == ["http://127.0.0.1:8000/base"]
 

@@ -27,6 +27,28 @@ def test_ray_is_imported_after_the_environment_that_it_reads_is_set(module: str,
     assert ended.stderr.strip() == "Ray was imported before: False"
 
 
+@pytest.mark.parametrize(
+    ("facts", "said"), [({}, "specgate front --config"), ({"method": "eagel3"}, "did you mean `eagle3`?")]
+)
+def test_a_method_that_is_not_known_is_told_at_the_start(
+    specgate: Callable[..., tuple[int, str]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    facts: dict[str, str],
+    said: str,
+) -> None:
+    for name in ("run_alone", "log_to_stderr"):
+        monkeypatch.setattr(f"serve.cli.run.{name}", lambda *_: None)
+    path = tmp_path / "bare.yaml"
+    pool = {"kind": "remote", "url": "http://engine:8000", "facts": facts}
+    path.write_text(json.dumps({"models": {"m": {"family": "qwen3", "grammar": "hermes", "pools": {"p": pool}}}}))
+    code, output = specgate("serve", "--config", path)
+    assert code == 0
+    assert said in " ".join(output.split())
+    code, output = specgate("serve", "--config", path, "--port", 8123, "--admin-port", 8123)
+    assert (code, "can't both have port 8123" in output) == (2, True)
+
+
 def test_an_engine_that_could_not_start_is_told_before_ray_does(
     specgate: Callable[..., tuple[int, str]], tmp_path: Path
 ) -> None:

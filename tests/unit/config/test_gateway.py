@@ -75,6 +75,7 @@ def test_an_unknown_key_comes_with_the_one_that_was_meant_or_all_that_are_known(
         ("http://engine/v1", "without `/v1`"),
         ("http://engine/openai/v1/chat/completions", "without `/v1`"),
         ("http://engine?key=x", "a query"),
+        ("http://user:secret@engine", "api_key_env"),
     ],
 )
 def test_the_url_of_a_remote_pool_is_the_base_of_its_routes(url: str, said: str) -> None:
@@ -126,6 +127,9 @@ def test_facts_are_derived_from_the_engine_args() -> None:
         ("a: [", "is not YAML"),
         ("- 1", "holds no mapping"),
         ("applications: []", "exactly one application"),
+        ("model_list: []", "specgate front --from .*gateway.yaml"),
+        ("{apiVersion: v1, kind: Service}", "specgate front --from .*gateway.yaml"),
+        ("models: {}", "models: at least one entry is needed"),
         ("applications: [{args: {models: {}}}]", "models"),
     ],
 )

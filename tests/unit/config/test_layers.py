@@ -76,6 +76,7 @@ def test_a_circle_is_told_with_its_way(tmp_path: Path) -> None:
     [
         ("- a\n", "holds no mapping"),
         ("a: [\n", "is not YAML"),
+        ("a:\n\tb: 1\n", "with spaces, not with tabs"),
         ("a:\n  b: 1\n  c: 2\n  b: 3\n", r"the key 'b' stands twice\n.*line 4"),
         ("extends: [x, y]\n", "the path of one file"),
         ("extends: nowhere.yaml\n", r"nowhere\.yaml can't be read"),

@@ -267,6 +267,14 @@ def test_nothing_counts_of_a_command_line_that_the_engine_denies(facts: dict[str
     assert "is not what runs at http://127.0.0.1:8001" in against[0]
 
 
+def test_a_command_line_that_cannot_be_read_tells_nothing_and_says_why() -> None:
+    (described,) = engines("vllm serve a/kimi --port 1 --speculative-config '{\"model\": <yours>}'").values()
+    engine = FoundEngine("http://127.0.0.1:1", None, told())
+    found, notes = explained(engine, [described])
+    assert found == engine
+    assert "file: engine_args: speculative-config is not JSON" in notes[0]
+
+
 def test_a_parser_that_an_engine_seems_not_to_have_is_denied() -> None:
     engine = FoundEngine(
         "http://127.0.0.1:8001", None, {**told(), "tool_parser": Finding("hermes", "forced", "likely")}

@@ -42,10 +42,10 @@ def read_description(text: str, source: str, env: Mapping[str, str]) -> Descript
         ConfigError: It holds no engine.
     """
     documents = _documents(text)
-    parts = [_of_document(each, source, env) for each in documents] if documents else [_of_script(text, source, env)]
-    if documents:
-        parts.append(_of_pods(documents, source))
-    found = sum(parts, Description())
+    found = sum((_of_document(each, source, env) for each in documents), _of_pods(documents, source))
+    is_foreign = any("apiVersion" in each for each in documents)
+    if not found.engines and not found.left and not is_foreign:  # a line with `"key": value` in it is YAML as well
+        found = _of_script(text, source, env)
     keys = [each for each in found.engines if each.command is not None and "api_key" in each.command.args]
     found += Description(
         left=tuple(f"{each.source}: its --api-key, written out there: --api-key-env URL=NAME" for each in keys)

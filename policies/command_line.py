@@ -113,8 +113,9 @@ def _read(found: Sequence[str], starts_image: bool = True) -> EngineCommand:
         if entry := _entry(word, rest):
             engine, words_of_its_own = entry
             return _on(platform, _command(engine, version, found[place + words_of_its_own :], env))
-        if word in _SHELL and rest and _mentions(rest[0]):
-            inner = read_command([_with_words(_filled(rest[0], env), rest[2:])])
+        script = rest[1:] if rest[:1] == ["--"] else rest
+        if word in _SHELL and script and _mentions(script[0]):
+            inner = read_command([_with_words(_filled(script[0], env), script[2:])])
             return _on(platform, replace(inner, version=inner.version or version, env={**env, **inner.env}))
         if _ASSIGNMENT.match(word.removeprefix("--env=")):
             name, value = word.removeprefix("--env=").split("=", 1)

@@ -9,7 +9,7 @@ from threading import Thread
 import pytest
 
 Run = Callable[..., tuple[int, str]]
-AGENTS = ("codex", "claude-code", "opencode", "qwen-code", "cline", "kimi", "openai", "anthropic", "curl")
+AGENTS = ("codex", "claude-code", "opencode", "opencode2", "qwen-code", "cline", "kimi", "openai", "anthropic", "curl")
 
 
 @pytest.fixture
@@ -18,7 +18,9 @@ def gateway() -> Iterator[str]:
         def do_GET(self) -> None:
             self.send_response(200)
             self.end_headers()
-            self.wfile.write(json.dumps({"data": [{"id": "kimi-k2.6"}, {"id": "other"}]}).encode())
+            self.wfile.write(
+                json.dumps({"data": [{"id": "kimi-k2.6", "max_model_len": 65536}, {"id": "other"}]}).encode()
+            )
 
         def log_message(self, *_: object) -> None:
             """Says nothing."""
@@ -48,8 +50,19 @@ def test_files_can_be_read_by_what_reads_them(specgate: Run) -> None:
     for agent in ("codex", "kimi"):
         _, output = specgate("connect", agent, "--url", "http://head:8000", "--model", "m")
         assert "http://head:8000/v1" in str(tomllib.loads(output))
-    _, output = specgate("connect", "opencode", "--url", "http://head:8000", "--model", "m")
-    assert json.loads(output.partition("\n")[2])["model"] == "specgate/m"
+    for agent in ("opencode", "opencode2"):
+        _, output = specgate("connect", agent, "--url", "http://head:8000", "--model", "m")
+        assert json.loads(output.partition("\n")[2])["model"] == "specgate/m"
+
+
+def test_agents_learn_how_long_a_request_may_be(specgate: Run, gateway: str) -> None:
+    _, codex = specgate("connect", "codex", "--url", gateway)
+    _, kimi = specgate("connect", "kimi", "--url", gateway)
+    _, opencode = specgate("connect", "opencode", "--url", gateway)
+    assert tomllib.loads(codex)["model_context_window"] == 65536
+    assert tomllib.loads(kimi)["models"]["kimi-k2.6"]["max_context_size"] == 65536
+    models = json.loads(opencode.partition("\n")[2])["provider"]["specgate"]["models"]
+    assert models["kimi-k2.6"]["limit"] == {"context": 65536, "output": 16384}
 
 
 def test_what_is_missing_is_told_with_what_to_do(specgate: Run) -> None:

@@ -1,4 +1,4 @@
-"""Starts the gateway of an image, asks it who it is, and stops it again: for `.ci/image gateway`."""
+"""Starts the gateway of an image in front of a scripted engine, asks it for an answer, and stops it again."""
 
 import json
 import signal
@@ -6,21 +6,55 @@ import subprocess
 import sys
 import time
 import urllib.request
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
 
 _URL = "http://127.0.0.1:8765"
 _START_S = 120.0
+_SAID = "Hello."
+_MODELS = {"data": [{"id": "m", "object": "model", "owned_by": "vllm", "root": "Qwen/Qwen3-8B"}]}
+_ANSWERS = {
+    "/v1/models": json.dumps(_MODELS),
+    "/version": '{"version": "0.32.0"}',
+    "/metrics": "process_start_time_seconds 1.0\nvllm:num_requests_running 0.0\n",
+}
 
 
-def ask(path: str) -> dict[str, object]:
+class Engine(BaseHTTPRequestHandler):
+    """Answers as vLLM without a drafter does, and always the same."""
+
+    def do_GET(self) -> None:
+        """Tells what it is."""
+        self._answer(_ANSWERS.get(self.path, ""))
+
+    def do_POST(self) -> None:
+        """Answers a chat."""
+        self.rfile.read(int(self.headers["content-length"]))
+        message = {"role": "assistant", "content": _SAID}
+        self._answer(json.dumps({"choices": [{"index": 0, "message": message, "finish_reason": "stop"}]}))
+
+    def _answer(self, text: str) -> None:
+        self.send_response(200 if text else 404)
+        self.send_header("content-type", "application/json")
+        self.send_header("content-length", str(len(text)))
+        self.end_headers()
+        self.wfile.write(text.encode())
+
+
+def ask(path: str, body: object = None) -> dict[str, object]:
     """Returns what the gateway answers."""
-    with urllib.request.urlopen(f"{_URL}{path}", timeout=5) as response:
+    data = None if body is None else json.dumps(body).encode()
+    request = urllib.request.Request(f"{_URL}{path}", data, {"content-type": "application/json"})
+    with urllib.request.urlopen(request, timeout=5) as response:
         answer: dict[str, object] = json.load(response)
         return answer
 
 
-def main(config: str) -> int:
+def main() -> int:
     """Returns the gateway's exit code."""
-    gateway = subprocess.Popen(["specgate", "serve", "--config", config, "--port", "8765"])
+    engine = ThreadingHTTPServer(("127.0.0.1", 0), Engine)
+    Thread(target=engine.serve_forever, daemon=True).start()
+    gateway = subprocess.Popen(["specgate", "front", f"http://127.0.0.1:{engine.server_port}", "--port", "8765"])
     deadline_s = time.monotonic() + _START_S
     while True:
         try:
@@ -29,10 +63,13 @@ def main(config: str) -> int:
         except OSError as error:
             if gateway.poll() is not None or time.monotonic() > deadline_s:
                 sys.exit(f"the gateway did not start: {error}")
-            time.sleep(1)
-    gateway.send_signal(signal.SIGINT)
+            time.sleep(0.2)
+    answer = ask("/v1/chat/completions", {"model": "m", "messages": [{"role": "user", "content": "Hi"}]})
+    if _SAID not in json.dumps(answer):
+        sys.exit(f"the gateway answered {answer}")
+    gateway.send_signal(signal.SIGTERM)
     return gateway.wait(timeout=120)
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))
+    sys.exit(main())

@@ -5,6 +5,8 @@ for wrong input.
 """
 
 import json
+import os
+import signal
 import sys
 from typing import Annotated, Any, NoReturn
 
@@ -33,9 +35,14 @@ class Commands(TyperGroup):
             typer.Exit: The input is wrong.
         """
         try:
-            return super().invoke(ctx)
+            result = super().invoke(ctx)
+            sys.stdout.flush()  # that its reader has gone is noticed here, not when the interpreter ends
+            return result
         except (ConfigError, PolicyError, GatewayError) as error:
             _refuse(str(error), error)
+        except BrokenPipeError as error:  # whoever read has had enough, as `head`
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise typer.Exit(128 + signal.SIGPIPE) from error
         except OSError as error:
             _refuse(f"{error.filename}: {error.strerror}" if error.filename else str(error), error)
         except ModuleNotFoundError as error:

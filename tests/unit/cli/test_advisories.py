@@ -1,4 +1,7 @@
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 from support.signer import Signer
@@ -15,6 +18,15 @@ def test_list_names_all(specgate):
     assert code == 0
     assert [each["id"] for each in json.loads(out)] == [path.stem for path in sorted(SHIPPED_ADVISORIES.glob("*.yaml"))]
     assert "kimi-counting-tool-parser" in specgate("advisories", "list")[1]
+
+
+def test_a_reader_that_has_gone_is_no_error_to_report():
+    read, write = os.pipe()
+    os.close(read)
+    command = [sys.executable, "-m", "serve.cli", "advisories", "list", "--json"]
+    ended = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, check=False)
+    os.close(write)
+    assert (ended.returncode, ended.stderr) == (141, b"")
 
 
 def test_show_gives_evidence_and_cures(specgate):

@@ -12,11 +12,11 @@ from threading import Thread
 _URL = "http://127.0.0.1:8765"
 _START_S = 120.0
 _SAID = "Hello."
-_MODELS = {"data": [{"id": "m", "object": "model", "owned_by": "vllm", "root": "Qwen/Qwen3-8B"}]}
+_MODEL = {"id": "m", "object": "model", "owned_by": "vllm", "root": "Qwen/Qwen3-8B", "max_model_len": 4096}
 _ANSWERS = {
-    "/v1/models": json.dumps(_MODELS),
+    "/v1/models": json.dumps({"data": [_MODEL]}),
     "/version": '{"version": "0.32.0"}',
-    "/metrics": "process_start_time_seconds 1.0\nvllm:num_requests_running 0.0\n",
+    "/metrics": 'process_start_time_seconds 1.0\nvllm:cache_config_info{enable_prefix_caching="True"} 1.0\n',
 }
 
 
@@ -31,7 +31,11 @@ class Engine(BaseHTTPRequestHandler):
         """Answers a chat."""
         self.rfile.read(int(self.headers["content-length"]))
         message = {"role": "assistant", "content": _SAID}
-        self._answer(json.dumps({"choices": [{"index": 0, "message": message, "finish_reason": "stop"}]}))
+        answer = {"choices": [{"index": 0, "message": message, "finish_reason": "stop"}]}
+        self._answer(json.dumps(answer) if self.path == "/v1/chat/completions" else "")
+
+    def log_message(self, *_: object) -> None:
+        """Says nothing."""
 
     def _answer(self, text: str) -> None:
         self.send_response(200 if text else 404)

@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass, field
 
-from serve.errors import GatewayError, OverloadedError
+from serve.errors import GatewayError, OutOfMemoryError, OverloadedError
+from serve.http1.room import has_room
 
 _OWNERS_PART = 0.5  # of all bytes: the most that one owner's bodies hold, so that there is room for the others'
 
@@ -14,7 +15,7 @@ class Allowance:
     Attributes:
         max_connections: Another one gets a 503 and is closed.
         max_buffered_bytes: Of requests' bodies; a body beyond that gets a 429, and so does one by which a single owner
-            would hold more than half of that.
+            would hold more than half of that. One for which the process has no memory gets a 503.
         retry_after_s: For clients that are refused.
         held_bytes: Of the bodies of all requests under way.
         owned_bytes: Of those whose owner is known, by owner.
@@ -37,6 +38,9 @@ class Allowance:
         """
         if self.held_bytes + size_bytes > self.max_buffered_bytes:
             return self._error(f"This replica already holds {self.max_buffered_bytes} bytes of request bodies")
+        if not has_room(self.held_bytes + size_bytes):
+            message = "The gateway has no memory left for a body of this length; try again, or with a shorter one."
+            return OutOfMemoryError(message, retry_after_s=self.retry_after_s)
         if owner and (error := self.assign(size_bytes, owner)):
             return error
         self.held_bytes += size_bytes

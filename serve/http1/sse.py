@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from serve.errors import EngineError, GatewayError
+from serve.http1.room import has_room
 from serve.parsing.long_numbers import has_long_numbers
 
 LF, CR = b"\n\r"  # as numbers: to look for one of those takes a quarter of the time
@@ -79,6 +80,8 @@ def _decode_long(data: bytes) -> Any:
             raise EngineError(f"The engine sent JSON with more than {most} of the marks `{marks.decode()}`.")
     if has_long_numbers(data):
         raise EngineError("The engine sent JSON with too many numbers of hundreds of digits.")
+    if not has_room(len(data)):
+        raise EngineError("The gateway has no memory left to read what the engine sent.")
     was_enabled = gc.isenabled()
     gc.disable()  # or it would look through all that is built, again and again
     try:

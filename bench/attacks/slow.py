@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import socket
 
 from bench.attacks.answers import says
 from bench.attacks.attack import Attack
-from bench.attacks.lab import CHAT, MESSAGES, RESPONSES, Gateway, request
+from bench.attacks.lab import CHAT, MESSAGES, PATIENCE_S, RESPONSES, Gateway, request
 from lab.attacks.answers import chunk, frame, stream
 from lab.scripted.arrival import Arrival
 
@@ -80,7 +81,46 @@ def _unread(name: str, body: bytes, path: str) -> Attack:
     return Attack(f"unread: {_UNREAD} endless streams, {name}", run, _endless)
 
 
+def _together(name: str, body: bytes, path: str) -> Attack:
+    """Clients that ask at the same moment, and engines that all die at the same moment."""
+    dying = asyncio.Event()
+
+    async def script(arrival: Arrival) -> None:
+        await arrival.begin()
+        await arrival.write(_TEXT)
+        await dying.wait()
+        arrival.transport.abort()
+
+    async def run(gateway: Gateway) -> str:
+        dying.clear()
+        lines = [await asyncio.open_connection("127.0.0.1", gateway.port) for _ in range(_UNREAD)]
+        try:
+            for _, writer in lines:
+                writer.write(request(body, path))
+            heads = await asyncio.gather(*(reader.readline() for reader, _ in lines))
+            dying.set()
+            await asyncio.wait_for(asyncio.gather(*(_ended(reader) for reader, _ in lines)), PATIENCE_S)
+        except TimeoutError:
+            return "some do not end"
+        finally:
+            dying.set()
+            for _, writer in lines:
+                writer.transport.abort()
+        return "" if all(b" 200 " in head for head in heads) else "some were refused"
+
+    return Attack(f"together: {_UNREAD} streams begin, and break off, {name}", run, script)
+
+
+async def _ended(reader: asyncio.StreamReader) -> None:
+    """Returns when a chunked response is over, or the connection is."""
+    with contextlib.suppress(OSError, asyncio.IncompleteReadError):
+        await reader.readuntil(b"\r\n0\r\n\r\n")
+
+
 _WHOLE = request(_BODY, CHAT)
+_TOOLS = _asks(messages=_HELLO, tools=[{"type": "function", "function": _TOOL}])
+_MESSAGES_TOOLS = _asks(messages=_HELLO, max_tokens=9, tools=[{"name": "f", "input_schema": _SCHEMA}])
+_RESPONSES_TOOLS = _asks(input="x", tools=[{"type": "function", **_TOOL}])
 ATTACKS = (
     _held(b""),
     _held(_WHOLE[:40]),
@@ -88,7 +128,11 @@ ATTACKS = (
     _held(_WHOLE[:-1]),
     _held(_WHOLE, 50),  # and nobody reads the answers
     _unread("plain", _BODY, CHAT),
-    _unread("guarded", _asks(messages=_HELLO, tools=[{"type": "function", "function": _TOOL}]), CHAT),
-    _unread("messages", _asks(messages=_HELLO, max_tokens=9, tools=[{"name": "f", "input_schema": _SCHEMA}]), MESSAGES),
-    _unread("responses", _asks(input="x", tools=[{"type": "function", **_TOOL}]), RESPONSES),
+    _unread("guarded", _TOOLS, CHAT),
+    _unread("messages", _MESSAGES_TOOLS, MESSAGES),
+    _unread("responses", _RESPONSES_TOOLS, RESPONSES),
+    _together("plain", _BODY, CHAT),
+    _together("guarded", _TOOLS, CHAT),
+    _together("messages", _MESSAGES_TOOLS, MESSAGES),
+    _together("responses", _RESPONSES_TOOLS, RESPONSES),
 )

@@ -28,6 +28,7 @@ from serve.guard.path import GuardedPath
 from serve.guard.plain import PlainPath
 from serve.guard.transcript import NULL_TRANSCRIPTS, AnyTranscripts
 from serve.http1.asgi import DIRECT, Receive, Scope, Send
+from serve.http1.turns import turns
 from serve.limits.null import NULL_ACCOUNTS, AnyAccounts
 from serve.limits.usage import Usage
 from serve.load.null import NULL_LOAD, AnyLoad
@@ -139,6 +140,7 @@ class Gateway:
             receive: ASGI's.
             send: ASGI's.
         """
+        await turns().begin()  # hundreds of clients may ask at the same moment
         headers = request_headers(scope["headers"])
         principal = self._principal(headers)
         continued = self._continues_traces and not isinstance(principal, GatewayError)

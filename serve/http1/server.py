@@ -26,7 +26,8 @@ from serve.http1.asgi import DIRECT, AsgiApp, Drain, Scope
 from serve.http1.cycle import RequestResponseCycle
 from serve.http1.message import error_response
 from serve.http1.request_parser import BETWEEN, BODY, HEAD, RequestParser, addresses
-from serve.http1.states import ENDED, PENDING
+from serve.http1.states import ABANDONED, ENDED, PENDING
+from serve.http1.turns import turns
 
 log = logging.getLogger("ray.serve.specgate.http1")
 
@@ -172,6 +173,14 @@ class ServerProtocol(asyncio.Protocol):
         if self._deadline_timer is not None:
             self._deadline_timer.cancel()
         self._connections.discard(self)
+        if self._task is None or not self._cycles or self._direct_app(self._cycles[0]) is None:
+            self._leave()
+            return
+        self._cycles[0].progress = ABANDONED
+        turns().call(self._leave)  # hundreds of clients may leave at the same moment
+
+    def _leave(self) -> None:
+        """Lets the apps know that the client is gone."""
         for cycle in self._cycles:
             cycle.abandon()
         if self._task is not None and self._cycles and self._direct_app(self._cycles[0]) is not None:

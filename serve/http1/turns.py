@@ -2,6 +2,7 @@
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 from time import monotonic
 from weakref import WeakKeyDictionary
 
@@ -17,19 +18,35 @@ class LoopTurns:
     """
 
     def __init__(self) -> None:
-        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._waiting: deque[Callable[[], object]] = deque()
         self._pieces = _FIRST_PIECES  # for one turn of the loop
         self._began_s = 0.0
+        self._begun = 0  # in this turn of the loop, by `begin`
 
-    async def next(self) -> None:
-        """Returns when it is one's turn, after whatever else the loop has to do now."""
-        loop = asyncio.get_running_loop()
-        mine: asyncio.Future[None] = loop.create_future()
-        self._waiting.append(mine)
+    def call(self, begin: Callable[[], object]) -> None:
+        """Calls what begins a piece of work when it is its turn, after whatever else the loop has to do now."""
+        self._waiting.append(begin)
         if len(self._waiting) == 1:
             self._began_s = 0.0
-            loop.call_soon(self._let_go)
+            asyncio.get_running_loop().call_soon(self._let_go)
+
+    async def next(self) -> None:
+        """Returns when it is one's turn."""
+        mine: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.call(lambda: None if mine.done() else mine.set_result(None))  # done if who waited was cancelled
         await mine
+
+    async def begin(self) -> None:
+        """Returns at once to the first few in a turn of the loop, and to the others when it is their turn."""
+        if self._begun >= _FIRST_PIECES:
+            await self.next()
+            return
+        if not self._begun:
+            asyncio.get_running_loop().call_soon(self._forget)
+        self._begun += 1
+
+    def _forget(self) -> None:
+        self._begun = 0
 
     def _let_go(self) -> None:
         now_s = monotonic()
@@ -38,9 +55,7 @@ class LoopTurns:
             self._pieces = max(1, min(_MOST_PIECES, 2 * self._pieces, int(fitting)))
         self._began_s = now_s
         for _ in range(min(self._pieces, len(self._waiting))):
-            mine = self._waiting.popleft()
-            if not mine.done():  # else who waited was cancelled
-                mine.set_result(None)
+            self._waiting.popleft()()
         if self._waiting:
             asyncio.get_running_loop().call_soon(self._let_go)
 
@@ -48,10 +63,15 @@ class LoopTurns:
 _TURNS: WeakKeyDictionary[asyncio.AbstractEventLoop, LoopTurns] = WeakKeyDictionary()
 
 
+def turns() -> LoopTurns:
+    """Returns the turns of the running loop."""
+    loop = asyncio.get_running_loop()
+    found = _TURNS.get(loop)
+    if found is None:
+        found = _TURNS[loop] = LoopTurns()
+    return found
+
+
 async def turn() -> None:
     """Waits for the next turn of the running loop."""
-    loop = asyncio.get_running_loop()
-    turns = _TURNS.get(loop)
-    if turns is None:
-        turns = _TURNS[loop] = LoopTurns()
-    await turns.next()
+    await turns().next()

@@ -59,3 +59,13 @@ async def test_who_leaves_while_waiting_holds_nobody_up() -> None:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
     assert done == list(range(1, 100, 2))
+
+
+async def test_a_few_begin_at_once_and_a_crowd_in_turns() -> None:
+    done: list[int] = []
+    begin = LoopTurns().begin
+    assert await most_at_once(done, in_turns(250, 1, done, begin)) <= 16 + 64
+    assert done == list(range(250))
+    tasks = in_turns(16, 1, done, begin)
+    await asyncio.sleep(0)
+    assert all(task.done() for task in tasks)

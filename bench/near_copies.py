@@ -16,6 +16,7 @@ import string
 import subprocess
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import pairwise
 from pathlib import Path
 from time import process_time
 from typing import Any
@@ -24,6 +25,7 @@ from bench.public import bfcl
 from serve.config.guard import GuardConfig
 from serve.guard.core import check_answer
 from serve.guard.core.near_copies import NearCopies
+from serve.guard.core.slip import Slip
 
 ROOT = Path(__file__).parents[1]
 _FILLING = ROOT / "docs" / "explanation" / "policy.md"
@@ -127,8 +129,91 @@ def one_token(name: str, chance: random.Random) -> str:
     return name[: found.start()] + other + name[found.end() :]
 
 
+def two_characters(name: str, chance: random.Random) -> str:
+    """Returns a name with two letters or digits replaced that stand far apart."""
+    signs = [index for index, sign in enumerate(name) if sign.isalnum()]
+    first, last = chance.choice(signs[: len(signs) // 3]), chance.choice(signs[-(len(signs) // 3) :])
+    for place in (first, last):
+        other = chance.choice([sign for sign in _alphabet(name[place]) if sign != name[place]])
+        name = f"{name[:place]}{other}{name[place + 1 :]}"
+    return name
+
+
+def lost_folder(name: str, chance: random.Random) -> str:
+    """Returns a path without one of the folders within it; as it is if it has none."""
+    strokes = [found.end() for found in re.finditer(r"(?<![/\\:])[/\\](?![/\\])", name)]
+    folders = [*pairwise(strokes)]
+    if not folders:
+        return name
+    start, end = chance.choice(folders)
+    return name[:start] + name[end:]
+
+
+def doubled(name: str, chance: random.Random) -> str:
+    """Returns a name with one letter or digit twice."""
+    place = chance.choice([index for index, sign in enumerate(name) if sign.isalnum()])
+    return name[:place] + name[place] + name[place:]
+
+
+def added_digit(name: str, chance: random.Random) -> str:
+    """Returns a name with one digit more, beside one if it has some."""
+    digits = [index for index, sign in enumerate(name) if sign.isdigit()]
+    place = chance.choice(digits or range(1, len(name)))
+    return name[:place] + chance.choice(string.digits) + name[place:]
+
+
+def other_case(name: str, chance: random.Random) -> str:
+    """Returns a name with one letter in the other case; as it is if it has none."""
+    return _at(name, str.isalpha, str.swapcase, chance)
+
+
+def lookalike(name: str, chance: random.Random) -> str:
+    """Returns a name with one letter of another script that looks the same; as it is if it has none."""
+    return _at(name, _LOOKALIKES.__contains__, _LOOKALIKES.__getitem__, chance)
+
+
+def other_sign(name: str, chance: random.Random) -> str:
+    """Returns a name with one hyphen, underscore or space replaced by another; as it is if it has none."""
+    return _at(name, "-_ ".__contains__, lambda sign: "_" if sign == "-" else "-", chance)
+
+
+def lost_sign(name: str, chance: random.Random) -> str:
+    """Returns a name without one of its hyphens or underscores; as it is if it has none."""
+    return _at(name, "-_ ".__contains__, lambda _: "", chance)
+
+
+def lost_begin(name: str, chance: random.Random) -> str:
+    """Returns a name without its first two to four characters."""
+    return name[chance.randint(2, 4) :]
+
+
+def lost_end(name: str, chance: random.Random) -> str:
+    """Returns a name without its last two to four characters."""
+    return name[: -chance.randint(2, 4)]
+
+
+_LOOKALIKES = dict(
+    zip(
+        "aceopxyABCEHKMOPTX",
+        "\u0430\u0441\u0435\u043e\u0440\u0445\u0443\u0410\u0412\u0421\u0415\u041d\u041a\u041c\u041e\u0420\u0422\u0425",
+        strict=True,
+    )
+)
+
+
+def _at(name: str, fits: Callable[[str], bool], change: Callable[[str], str], chance: random.Random) -> str:
+    places = [index for index, sign in enumerate(name) if fits(sign)]
+    if not places:
+        return name
+    place = chance.choice(places)
+    return name[:place] + change(name[place]) + name[place + 1 :]
+
+
 SLIPS: Mapping[str, Callable[[str, random.Random], str]] = {
     "one character": one_character, "two swapped": swapped, "one token": one_token,
+    "two characters": two_characters, "lost folder": lost_folder, "doubled": doubled, "added digit": added_digit,
+    "other case": other_case, "lookalike": lookalike, "other sign": other_sign, "lost sign": lost_sign,
+    "lost begin": lost_begin, "lost end": lost_end,
 }  # fmt: skip
 
 
@@ -138,25 +223,31 @@ def _alphabet(sign: str) -> str:
     return string.ascii_lowercase if sign.islower() else string.ascii_uppercase
 
 
-def found_share(kind: str, slip: str, trials: int, seed: int = 1) -> float:
-    """Returns the share of slips of one sort that are found in names of one kind."""
+def found_share(kind: str, slip: str, trials: int, seed: int = 1) -> float | None:
+    """Returns the share of slips of one sort that are found in names of one kind; None if these can't have them."""
     chance, filling = random.Random(seed), _FILLING.read_text()[:20_000]
     found = made = 0
-    while made < trials:
+    for _ in range(4 * trials):
+        if made == trials:
+            break
         others, name = [KINDS[kind](chance) for _ in range(10)], KINDS[kind](chance)
         wrong = SLIPS[slip](name, chance)
         prompt = f"{filling}\n{', '.join(others)}\nNow use {name}, please."
-        if wrong in prompt:
+        if re.search(rf"(?<!\w){re.escape(wrong)}(?!\w)", prompt):
             continue
         made += 1
         value = int(wrong) if wrong.isdigit() and wrong[0] != "0" and chance.random() < 0.5 else wrong
         found += suspects(prompt, {"value": value})
-    return found / made
+    return found / made if 2 * made >= trials else None
 
 
 def suspects(prompt: str, arguments: Mapping[str, Any]) -> bool:
     """Returns whether a call is suspected."""
-    return NearCopies(lambda _: False, lambda: prompt).first(arguments) is not None
+    return _slip(prompt, arguments) is not None
+
+
+def _slip(prompt: str, arguments: Mapping[str, Any]) -> Slip | None:
+    return NearCopies(lambda _: False, lambda: prompt).first(arguments)
 
 
 def gold_calls(data: Path) -> Iterator[Call]:
@@ -249,9 +340,8 @@ def main() -> None:
         _alarms(f"{repo.resolve().name}, edits", edits(repo, asked.commits))
     print(f"\n| names | {' | '.join(SLIPS)} |\n|---|{'---|' * len(SLIPS)}")
     for kind in KINDS:
-        print(
-            f"| {kind} | {' | '.join(f'{found_share(kind, slip, asked.trials):.1%}' for slip in SLIPS)} |", flush=True
-        )
+        shares = (found_share(kind, slip, asked.trials) for slip in SLIPS)
+        print(f"| {kind} | {' | '.join('' if share is None else f'{share:.0%}' for share in shares)} |", flush=True)
     print("\n| prompt | name | not looked up | looked up |\n|---|---|---|---|")
     for length in (10_000, 100_000, 1_000_000):
         for told, path in (("as written", "/home/user/project/serve/guard/path.py"), ("nearly", "serve/guard/psth.py")):

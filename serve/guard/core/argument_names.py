@@ -14,6 +14,13 @@ _SYMBOL_CHARS = 8
 _MOST_VALUES = 2000  # of one call that are looked at
 _LEAST_FIGURES = 4  # of a number, without the zeros that round it
 
+_PROGRAMS = """
+    awk bash bun cargo cat cd chmod chown cp curl deno diff docker dotnet du echo env find git go grep gunzip gzip head
+    helm java kill kubectl less ln ls make mkdir more mv node npm npx open pip pnpm poetry psql pytest python python3 rg
+    rm rsync ruby scp sed sh sort source ssh sqlite3 stat tail tar tee touch tsc uniq unzip uv vi vim wc wget which
+    xargs yarn zip
+"""
+
 _WHOLE = re.compile(r"[\w./\\:@#+~%?&=-]+")
 _IN_LINE = re.compile(r"[^\s\"'`<>|;&(),=\[\]{}*$]{5,256}")
 _OPAQUE_IN_LINE = re.compile(r"(?=.*\d)(?=.*[A-Za-z])[\w-]{8,64}")
@@ -25,7 +32,12 @@ _FILE_LINE = re.compile(r"\s|[-*+|] |//|/\*|#+ |\[[^\]]*\]: |[\w.]+ :?= |(?:[^=]
 # One that opens a block, or goes on.
 _ENDS_FILE_LINE = ("{", "(", "[", ",", "=>", ");", "};", "];")
 _ENCODED = re.compile(r"(?=.*[a-z])(?=.*[A-Z])([A-Za-z0-9+/]{64}|[A-Za-z0-9+/]{76})")  # a line of PEM or MIME
-_KNOWN = re.compile(r"CVE-\d{4}-\d+|0b[01_]+", re.IGNORECASE)  # what a model knows by heart, or writes itself
+# What a model knows by heart, or writes itself: numbers of a program too.
+_KNOWN = re.compile(r"CVE-\d{4}-\d+|0b[01_]+|0x[\da-f]{1,16}", re.IGNORECASE)
+_EXPONENT = re.compile(r"[+-]?[\d.]+[eE][+-]?\d+")
+_COMMAND = re.compile(rf"(sudo |[A-Z_]+=\S+ )*({'|'.join(_PROGRAMS.split())}) ")
+_LONG_WORD = re.compile(r"[A-Za-z][a-z]{3,}|[A-Z]{4,}")
+_SPOKEN = re.compile(r"[^aeiouy]{0,3}([aeiouy]{1,3}[^aeiouy]{1,3})*[aeiouy]{1,3}[^aeiouy]{0,3}")
 _GROUPED = re.compile(r"[+(]?(?=(?:\D*\d){8})[\dA-Z][\dA-Z ()./-]{7,48}")
 _SYMBOL = re.compile(r"[\w.-]*\w")
 _WORD = re.compile(r"[^\W_]+")
@@ -58,6 +70,12 @@ def brings_content(arguments: Any) -> bool:
     return any(isinstance(value, str) and _is_content(value) for value in values)
 
 
+def creates_file(arguments: Any) -> bool:
+    """Returns whether a call has one such text, as one that writes a file whose name is new; an edit has two."""
+    values = arguments.values() if isinstance(arguments, dict) else ()
+    return sum(isinstance(value, str) and _is_content(value) for value in values) == 1
+
+
 def is_number(text: str) -> bool:
     """Returns whether a text is a number that nobody rounded."""
     plain = text.translate(_UNSIGNED)
@@ -75,6 +93,13 @@ def is_file(text: str) -> bool:
     """Returns whether a text is a file's name, with an ending that files have."""
     stem, _, ending = text.rpartition(".")
     return len(stem) > 2 and ending in ENDINGS
+
+
+def is_random(text: str) -> bool:
+    """Returns whether at least half of a text is not words: `9f2c41ab`, and not `Psr17Factory`."""
+    signs = sum(map(str.isalnum, text))
+    words = (word for word in _LONG_WORD.findall(text) if _SPOKEN.fullmatch(word.lower()))
+    return 2 * sum(map(len, words)) <= signs
 
 
 _UNSIGNED = str.maketrans("", "", ".-+ ")
@@ -115,7 +140,7 @@ def _written(number: float) -> str:
 def _names_of(text: str) -> Iterable[str]:
     if _is_content(text):
         opaque = _OPAQUE_IN_TEXT.findall(text)
-        return [word for word in opaque if not (_MOMENT.match(word) or _KNOWN.fullmatch(word))]
+        return [word for word in opaque if is_random(word) and not (_MOMENT.match(word) or _is_known(word))]
     text = text.strip()
     if len(text) < LEAST_CHARS:
         return ()
@@ -124,7 +149,20 @@ def _names_of(text: str) -> Iterable[str]:
     if _GROUPED.fullmatch(text):
         return () if _MOMENT.fullmatch(text) else (text,)
     words = (word.strip(_PUNCTUATION) for word in _IN_LINE.findall(text))
-    return [word for word in words if is_place(word) or _OPAQUE_IN_LINE.fullmatch(word)]
+    is_copied = is_place if _COMMAND.match(text) else _is_file_in_folder  # prose has `and/or`, code other packages
+    return [word for word in words if is_copied(word) or _is_opaque_in_line(word)]
+
+
+def _is_file_in_folder(word: str) -> bool:
+    return is_file(word) and ("/" in word or "\\" in word)
+
+
+def _is_opaque_in_line(word: str) -> bool:
+    return _OPAQUE_IN_LINE.fullmatch(word) is not None and is_random(word) and not _is_known(word)
+
+
+def _is_known(word: str) -> bool:
+    return _KNOWN.fullmatch(word) is not None or _EXPONENT.fullmatch(word) is not None
 
 
 def _is_content(text: str) -> bool:
@@ -134,7 +172,7 @@ def _is_content(text: str) -> bool:
 
 
 def _is_name(text: str) -> bool:
-    if _MOMENT.fullmatch(text) or _ENCODED.fullmatch(text):
+    if _MOMENT.fullmatch(text) or _EXPONENT.fullmatch(text) or _ENCODED.fullmatch(text):
         return False
     return is_place(text) or is_number(text) or _has_letters_and_digits(text) or _is_symbol(text)
 

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator
 from itertools import pairwise
 from unicodedata import normalize
 
-from serve.guard.core.argument_names import ENDINGS, is_file, is_number
-from serve.guard.core.slip import Slip
+from serve.guard.core.argument_names import ENDINGS, is_file, is_number, is_place, is_random
+from serve.guard.core.slip import Slip, run_at
 
 _FEW_LETTERS = 2
 _FEW_DIGITS = 4  # of a number that counts nothing
@@ -24,7 +24,7 @@ _LEAST_REPETITION = 3
 _NUMBERED = re.compile(r"[A-Za-z]+[-_ ]?\d{1,3}")  # `USR005`
 _ESCAPE = re.compile(r"(%|\\x)[\dA-Fa-f]?$")
 _VERSION = re.compile(
-    r"\d+(\.\d+)+([-.]?(a|b|rc|alpha|beta|dev|post)\.?\d+)?|(?<=[@-])v\d+$|0x0[\da-f]{5}|\d{4}-\d\d-\d\d"
+    r"\d+(\.\d+)+([-.]?(a|b|rc|alpha|beta|dev|post)\.?\d*)?|(?<=[@-])v\d+$|0x0[\da-f]{5}|\d{4}-\d\d-\d\d"
 )
 _BRANCHES = frozenset({"main", "master", "latest", "stable", "develop", "trunk"})
 _WORD = re.compile(r"[^\W_]+")
@@ -33,18 +33,21 @@ _HOST = re.compile(r"\d{1,3}(\.\d{1,3}){3}(:\d+)?")
 _FAMILIAR = re.compile(r"(a?tions?|ings?|ments?|ers?|able|ness|ity|ities|ly|s)$")  # ends of words, which say little
 _LEAST_DIGITS_OF_HASH = 12
 _NEXT_HASHES = 16
+_SHORTENED_CHARS = 8  # of a name, to which people cut hashes and longer ones
+_FOLDERS = re.compile(r"(?:[^\s/\\]{1,64}[/\\]){1,2}")
 _FORMS = frozenset({"", "s", "es", "d", "ed", "r", "er", "ing"})
 
 
-def is_derived(slip: Slip, *, creates: bool, is_like_a_word: Callable[[str], bool]) -> bool:
+def is_derived(slip: Slip, *, creates: bool, creates_file: bool = False, is_like_a_word: Callable[[str], bool]) -> bool:
     """Returns whether a name was probably meant as it is.
 
     Args:
         slip: What makes it differ from a name of the prompt.
         creates: Whether the call brings content, so that its names may be new.
+        creates_file: Whether it brings one text only, so that its path may be new.
         is_like_a_word: Returns whether something may be a word of the prompt's language.
     """
-    if any(rule(slip) for rule in _RULES):
+    if any(rule(slip) for rule in _RULES) or (creates and _is_of_file(slip, creates_file)):
         return True
     return _is_other_word(slip, creates=creates) and (creates or not slip.said.isalpha() or is_like_a_word(slip.word))
 
@@ -54,7 +57,7 @@ def is_opaque(slip: Slip) -> bool:
     word, source = slip.source_word, slip.source
     turns = sum(a.isdigit() != b.isdigit() for a, b in pairwise(word))
     is_mixed = turns and len(word) >= _OPAQUE_CHARS and not _NUMBERED.fullmatch(word)
-    if turns > 1 or is_mixed or (word.isdigit() and len(word) >= _LONG_NUMBER):
+    if ((turns > 1 or is_mixed) and is_random(word)) or (word.isdigit() and len(word) >= _LONG_NUMBER):
         return True
     if "/" in source or "@" in source or is_file(source) or (_NUMBERED.fullmatch(source) and not slip.swaps):
         return False
@@ -69,8 +72,40 @@ def says_twice(slip: Slip) -> bool:
     return slip.before.endswith(slip.said) or slip.behind.startswith(slip.said)
 
 
+def misses_folder(slip: Slip) -> bool:
+    """Returns whether a path lacks one or two of the folders within it, and nothing else."""
+    return (
+        not slip.said and slip.start > 0 and slip.behind != "" and _FOLDERS.fullmatch(_up_to_stroke(slip)) is not None
+    )
+
+
+def _up_to_stroke(slip: Slip) -> str:
+    """Returns what is missing from a path as whole folders if it can be read so: `guard/` for `uard/g`."""
+    begun = re.search(r"[^/\\]*$", slip.meant)
+    moved = begun[0] if begun else ""
+    is_whole = slip.before.endswith(moved) and slip.before[: -len(moved) or None].endswith(("/", "\\"))
+    return moved + slip.meant[: -len(moved) or None] if is_whole else ""
+
+
+def _is_uneven(slip: Slip) -> bool:
+    """Returns whether a sign between words differs where the same word of signs has others like it: `a_b-c`, `ab-c`."""
+    sign = slip.meant
+    if len(sign) != 1 or sign not in "-_ :":
+        return False
+    return sign in _around(slip) or (slip.said in ("-", "_") and ("@" in slip.name or is_opaque(slip)))
+
+
+def _around(slip: Slip) -> str:
+    """Returns what is joined with the difference, without it."""
+    start, end = slip.start, slip.start + len(slip.said)
+    joined = run_at(slip.name, start, end - start, lambda sign: sign.isalnum() or sign in "-_ :")
+    return joined.replace(slip.said, "", 1) if slip.said else joined
+
+
 def _is_other_spelling(slip: Slip) -> bool:
     """Capitals, the signs between words, or other code points: `foo-bar` for `foo_bar`, 1,000 for 1000."""
+    if _is_uneven(slip):
+        return False
     name, source = _letters(slip.name), _letters(slip.source)
     if name == source or (name.casefold() == source.casefold() and not is_opaque(slip)):
         return True
@@ -82,17 +117,38 @@ def _is_other_spelling(slip: Slip) -> bool:
 
 def _is_longer_or_shorter(slip: Slip) -> bool:
     """What stands before or behind a name, or not: `US91488179` for `91488179`, a path from another folder."""
-    if (slip.said and slip.meant) or says_twice(slip):
+    if (slip.said and slip.meant) or says_twice(slip) or misses_folder(slip) or _is_uneven(slip):
         return False
     more = slip.said or slip.meant
     if more in "vV" and not slip.before and slip.behind[:1].isdigit():
         return True
     if more.isalpha() and _letters(slip.name).isdigit() != _letters(slip.source).isdigit():
         return True
+    if _is_cut(slip):
+        return False
     if slip.before and slip.behind:
         return not more.isalnum()
     neighbour = slip.behind[:1] if slip.behind else slip.before[-1:]
     return not neighbour.isalnum() or len(more) > 1
+
+
+def _is_cut(slip: Slip) -> bool:
+    """Returns whether a name lacks an end of a word that nobody shortens by that much, as of a UUID; or of a path."""
+    if slip.said or (slip.before and slip.behind) or _HOST.fullmatch(slip.source):
+        return False
+    if slip.behind:
+        is_within = slip.behind[0].isalnum() and slip.meant[-1].isalnum()
+        if "/" in slip.behind.rstrip("/") and slip.meant.isalnum() and len(slip.meant) <= _TOKEN_CHARS:
+            return is_within
+    else:
+        is_within = slip.before[-1].isalnum() and slip.meant[0].isalnum()
+    kept = len(slip.name)
+    return is_within and kept > _SHORTENED_CHARS and 2 * len(slip.meant) < kept and _is_random_end(slip)
+
+
+def _is_random_end(slip: Slip) -> bool:
+    """Returns whether what is cut is of an identifier, and no country's code before a number."""
+    return is_opaque(slip) and is_random(slip.source) and not (slip.behind and slip.meant.isdigit())
 
 
 def _is_other_form(slip: Slip) -> bool:
@@ -108,6 +164,8 @@ def _is_next_number(slip: Slip) -> bool:
     if slip.swaps or not (slip.said + slip.meant).isdigit() or _HOST.fullmatch(slip.source):
         return False
     said, meant = slip.number, slip.source_number
+    if not meant and slip.before[-1:].islower() and slip.behind[:1].islower():
+        return False  # within a word
     if _is_counted(said) and _is_counted(meant) and "@" not in slip.name and not is_opaque(slip):
         return True
     if is_number(slip.name) and said.strip("0") == meant.strip("0"):
@@ -198,23 +256,33 @@ def _is_other_word(slip: Slip, *, creates: bool) -> bool:
     """Another word, as another file's name has; not another token within one."""
     if slip.size <= 1:
         return False
-    if says_twice(slip):
+    if says_twice(slip) or misses_folder(slip):
         return False
     if not (slip.said + slip.meant).isalnum():
         return True
     if creates and _is_numbered_symbol(slip):
         return True
     if is_opaque(slip):
-        return _is_kind(slip) or (slip.size > _TOKEN_CHARS and 2 * slip.size > len(slip.source_word))
+        return _is_kind(slip) or slip.size > _TOKEN_CHARS  # one of a family, as the editors of projects number things
     if creates:
         return True
     if (slip.said + slip.meant).isdigit():
         return "@" not in slip.name and _is_counted(slip.source_number)
+    if "@" in slip.name and "@" in slip.behind and 2 * len(slip.meant) > len(slip.source.partition("@")[0]):
+        return True  # somebody else
     if "@" in slip.name or "/" in slip.behind.rstrip("/"):
         return False
     stem = _FAMILIAR.sub("", slip.source_word)
     kept = len(stem) - len(slip.meant)
     return kept < 2 or 2 * kept < len(stem)  # one letter, or less than half of the word, may be chance
+
+
+def _is_of_file(slip: Slip, creates_file: bool) -> bool:
+    """What a file says shortly on purpose, and a path of a new file that differs in its name or has other folders."""
+    if not slip.said and not (slip.before and slip.behind):
+        return True
+    in_name = "/" not in slip.behind and not is_opaque(slip)
+    return creates_file and is_place(slip.name) and (in_name or "/" in slip.said + slip.meant)
 
 
 def _is_numbered_symbol(slip: Slip) -> bool:

@@ -7,13 +7,15 @@ a neighbour searched. What a model makes of the prompt on purpose looks like tha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from itertools import pairwise
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from difflib import get_close_matches
+from itertools import islice, pairwise
 from typing import Any
 
-from serve.guard.core.argument_names import brings_content, names_in, texts_in
-from serve.guard.core.derived_names import is_derived, is_opaque, says_twice
+from serve.guard.core.argument_names import brings_content, creates_file, names_in, texts_in
+from serve.guard.core.derived_names import is_derived, is_opaque, misses_folder, says_twice
 from serve.guard.core.slip import Slip
+from serve.guard.core.two_slips import two_slips
 
 _MOST_NAMES = 64  # of one answer that are looked up
 _MOST_ABSENT = 16  # of them, whose neighbours are searched
@@ -22,6 +24,12 @@ _MOST_SCANNED_CHARS = 64_000_000  # of one answer, the prompt's length for each 
 _SHORT_SLIP = 2  # one character, or two that changed places
 _LONG_SLIP = 8  # a token
 _SHORT_NAME, _SHORTEST_NAME = 12, 6
+_MOST_MISSING = 96  # characters of folders
+_LEAST_WITH_TWO = 12  # characters of a name in which two slips count
+_MANY_PARTS = 20  # characters of a name, from where on it has five pieces to look for
+_MOST_WITH_PIECE = 64  # places
+_LEAST_ALIKE = 0.75
+_ENDS = ".,:-"
 _LONG_PROMPT = 10_000  # characters that have most of what three letters in a row may be
 _COMMON_PAIRS = """
     ab ac ad ag ai ak al am an ap ar as at av ay bl bo br bu ca ce ch ci ck cl co cr ct de di dr ds ea ec ed ee ef el
@@ -56,35 +64,44 @@ class NearCopies:
         Args:
             arguments: As parsed.
         """
-        creates = brings_content(arguments)
+        creates, creates_one = brings_content(arguments), creates_file(arguments)
         for name in names_in(arguments):
             self._names -= 1
             if self._names < 0:
                 return None
-            if self._is_said(name) or (slip := self._slip(name)) is None:
+            if self._is_said(name):
                 continue
-            if not is_derived(slip, creates=creates, is_like_a_word=self._is_like_a_word) and not _is_said_right(
-                slip, arguments
+            slips = self._slips(name, may_have_two=not creates)
+            if slips and not any(
+                self._is_spelt(slip)
+                or is_derived(slip, creates=creates, creates_file=creates_one, is_like_a_word=self._is_like_a_word)
+                or _is_said_right(slip, name, arguments)
+                for slip in slips
             ):
-                return slip
+                return slips[0]
         return None
 
-    def _slip(self, name: str) -> Slip | None:
-        """Returns the slip of a name that is absent and has one nearest neighbour, which did not lend it its words."""
+    def _slips(self, name: str, *, may_have_two: bool) -> Sequence[Slip]:
+        """Returns the slips of a name that is absent and has one nearest neighbour; none if it has not.
+
+        Args:
+            name: To look up.
+            may_have_two: Whether a name with two slips counts, each of them a token at most.
+        """
         if self._text is None:
             self._text = self._read()
         self._scanned += len(self._text)
         self._absent -= 1
         if self._absent < 0 or self._scanned > _MOST_SCANNED_CHARS or self._stands_in(self._text, name):
-            return None
+            return ()
         nearest, *others = sorted(self._neighbours(name), key=lambda slip: slip.size) or (None,)
-        if nearest is None or (others and others[0].size == nearest.size) or self._is_spelt(nearest):
-            return None
-        return nearest
+        if nearest is None:
+            return self._with_two(name) if may_have_two else ()
+        return () if others and others[0].size == nearest.size else (nearest,)
 
     def _is_spelt(self, slip: Slip) -> bool:
         """Returns whether the prompt has the name in other capitals, or elsewhere the word that changed."""
-        if says_twice(slip) or (is_opaque(slip) and not slip.word.isalpha()):
+        if says_twice(slip) or misses_folder(slip) or (is_opaque(slip) and not slip.word.isalpha()):
             return False
         if self._stands_in(self._lower, slip.name.casefold()):
             return True
@@ -130,7 +147,48 @@ class NearCopies:
         for longest in (_SHORT_SLIP, _longest_slip(name)):
             if head + tail + longest >= len(name) and (found := self._within(name, head, tail, longest)):
                 return found.values()
-        return ()
+        return self._with_folders(name, head, tail).values()
+
+    def _with_folders(self, name: str, head: int, tail: int) -> dict[str, Slip]:
+        """Returns the longer paths of which a name lacks one or two folders.
+
+        Args:
+            name: Of the call.
+            head: Length of the longest beginning of the name that the prompt has.
+            tail: Of the longest end.
+        """
+        text, slips = self._text or "", {}
+        for start in range(max(len(name) - tail, 1), min(head + 1, len(name))):
+            before, stroke = name[:start], name[start - 1]
+            if stroke not in "/\\":
+                continue
+            for at in self._found(text, stroke + name[start:]):
+                begin = text.rfind(before, max(at - len(before) - _MOST_MISSING, 0), at)
+                if begin < 0 or not _is_edge(text[max(begin - 2, 0) : begin][::-1], 0):
+                    continue
+                slip = Slip(name, start, "", text[begin + start : at + 1])
+                if misses_folder(slip) and _is_edge(text, at + 1 + len(name) - start):
+                    slips[slip.source] = slip
+        return slips
+
+    def _with_two(self, name: str) -> Sequence[Slip]:
+        """Returns both slips of a long name if the prompt has exactly one that differs from it in two places.
+
+        One of the pieces of the name is intact. The rarest leads to the names to compare.
+        """
+        if len(name) < _LEAST_WITH_TWO:
+            return ()
+        text, found = self._text or "", dict[str, None]()
+        parts = 3 if len(name) < _MANY_PARTS else 5
+        size = len(name) // parts
+        pieces = [(name[at : at + size], at) for at in range(0, parts * size, size)]
+        for piece, at in sorted(pieces, key=lambda each: text.count(each[0])):
+            for place in islice(self._found(text, piece), _MOST_WITH_PIECE):
+                found[_around(text, place, place + size, name)] = None
+                found[text[max(place - at, 0) : place - at + len(name)]] = None
+        close = get_close_matches(name, found, 2, _LEAST_ALIKE)
+        both = [slips for slips in (two_slips(name, other) for other in close) if slips]
+        return both[0] if len(both) == 1 else ()
 
     def _within(self, name: str, head: int, tail: int, longest: int) -> dict[str, Slip]:
         """Returns slips by the name that they were made of.
@@ -173,9 +231,21 @@ class NearCopies:
         return {slip.source: slip for slip in turned}
 
 
-def _is_said_right(slip: Slip, arguments: Any) -> bool:
+def _is_said_right(slip: Slip, name: str, arguments: Any) -> bool:
     """Returns whether the call names both, as one that renames: then it means the other one."""
-    return any(slip.source in text.replace(slip.name, "") for text in texts_in(arguments))
+    return any(slip.source in text.replace(name, "") for text in texts_in(arguments))
+
+
+def _around(text: str, start: int, end: int, name: str) -> str:
+    """Returns what stands around a part of a text and is made of letters, digits and the signs of a name."""
+    signs, longest = {sign for sign in name if not sign.isalnum()}, len(name) + _LONG_SLIP
+    first, last = max(end - longest, 0), start + longest
+    while start > first and (text[start - 1].isalnum() or text[start - 1] in signs):
+        start -= 1
+    while end < min(last, len(text)) and (text[end].isalnum() or text[end] in signs):
+        end += 1
+    found = text[start:end]
+    return found if name[-1] in _ENDS else found.rstrip(_ENDS)
 
 
 def _longest_slip(name: str) -> int:

@@ -7,11 +7,11 @@ prints how often they let pass what is no slip, and what is one.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from unicodedata import normalize
 
-from serve.guard.core.argument_names import ENDINGS, is_file, is_number, is_place, is_random
+from serve.guard.core.argument_names import ENDINGS, LEAST_CHARS, is_file, is_number, is_place, is_random
 from serve.guard.core.slip import Slip, run_at
 
 _FEW_LETTERS = 2
@@ -34,22 +34,30 @@ _FAMILIAR = re.compile(r"(a?tions?|ings?|ments?|ers?|able|ness|ity|ities|ly|s)$"
 _LEAST_DIGITS_OF_HASH = 12
 _NEXT_HASHES = 16
 _SHORTENED_CHARS = 8  # of a name, to which people cut hashes and longer ones
-_FOLDERS = re.compile(r"(?:[^\s/\\]{1,64}[/\\]){1,2}")
+_STROKE = re.compile(r"[/\\]")
+_MOST_FOLDERS = 2
 _FORMS = frozenset({"", "s", "es", "d", "ed", "r", "er", "ing"})
 
 
-def is_derived(slip: Slip, *, creates: bool, creates_file: bool = False, is_like_a_word: Callable[[str], bool]) -> bool:
+def is_derived(
+    slips: Sequence[Slip], *, creates: bool, creates_file: bool = False, is_like_a_word: Callable[[str], bool]
+) -> bool:
     """Returns whether a name was probably meant as it is.
 
     Args:
-        slip: What makes it differ from a name of the prompt.
+        slips: What makes it differ from a name of the prompt.
         creates: Whether the call brings content, so that its names may be new.
         creates_file: Whether it brings one text only, so that its path may be new.
         is_like_a_word: Returns whether something may be a word of the prompt's language.
     """
-    if any(rule(slip) for rule in _RULES) or (creates and _is_of_file(slip, creates_file)):
+    if all(any(rule(slip) for rule in _RULES_OF_ROWS) for slip in slips):
         return True
-    return _is_other_word(slip, creates=creates) and (creates or not slip.said.isalpha() or is_like_a_word(slip.word))
+    for slip in slips:
+        if any(rule(slip) for rule in _RULES) or (creates and _is_of_file(slip, creates_file)):
+            return True
+        if _is_other_word(slip, creates=creates) and (creates or not slip.said.isalpha() or is_like_a_word(slip.word)):
+            return True
+    return False
 
 
 def is_opaque(slip: Slip) -> bool:
@@ -74,17 +82,12 @@ def says_twice(slip: Slip) -> bool:
 
 def misses_folder(slip: Slip) -> bool:
     """Returns whether a path lacks one or two of the folders within it, and nothing else."""
-    return (
-        not slip.said and slip.start > 0 and slip.behind != "" and _FOLDERS.fullmatch(_up_to_stroke(slip)) is not None
-    )
-
-
-def _up_to_stroke(slip: Slip) -> str:
-    """Returns what is missing from a path as whole folders if it can be read so: `guard/` for `uard/g`."""
-    begun = re.search(r"[^/\\]*$", slip.meant)
-    moved = begun[0] if begun else ""
-    is_whole = slip.before.endswith(moved) and slip.before[: -len(moved) or None].endswith(("/", "\\"))
-    return moved + slip.meant[: -len(moved) or None] if is_whole else ""
+    name, source = (_STROKE.split(path) for path in (slip.name, slip.source))
+    missing = len(source) - len(name)
+    if slip.said or not 0 < missing <= _MOST_FOLDERS or any(map(str.isspace, slip.meant)):
+        return False
+    start = next((at for at, (a, b) in enumerate(zip(name, source, strict=False)) if a != b), len(name))
+    return 0 < start < len(name) and name[start:] == source[start + missing :] and "" not in source[start:]
 
 
 def _is_uneven(slip: Slip) -> bool:
@@ -136,19 +139,19 @@ def _is_cut(slip: Slip) -> bool:
     """Returns whether a name lacks an end of a word that nobody shortens by that much, as of a UUID; or of a path."""
     if slip.said or (slip.before and slip.behind) or _HOST.fullmatch(slip.source):
         return False
+    a, b = (slip.meant[-1], slip.behind[0]) if slip.behind else (slip.before[-1], slip.meant[0])
+    is_within = a.isalnum() and b.isalnum()
+    if is_opaque(slip):
+        is_code = slip.behind != "" and _letters(slip.source).isdigit()  # of a country
+        least = _SHORTENED_CHARS if _HEXADECIMAL.fullmatch(slip.word) and not slip.word.isdigit() else LEAST_CHARS
+        return is_within and not is_code and len(slip.name) > least and 2 * len(slip.meant) < len(slip.name)
+    if len(slip.meant) > _TOKEN_CHARS:
+        return False
     if slip.behind:
-        is_within = slip.behind[0].isalnum() and slip.meant[-1].isalnum()
-        if "/" in slip.behind.rstrip("/") and slip.meant.isalnum() and len(slip.meant) <= _TOKEN_CHARS:
-            return is_within
-    else:
-        is_within = slip.before[-1].isalnum() and slip.meant[0].isalnum()
-    kept = len(slip.name)
-    return is_within and kept > _SHORTENED_CHARS and 2 * len(slip.meant) < kept and _is_random_end(slip)
-
-
-def _is_random_end(slip: Slip) -> bool:
-    """Returns whether what is cut is of an identifier, and no country's code before a number."""
-    return is_opaque(slip) and is_random(slip.source) and not (slip.behind and slip.meant.isdigit())
+        return is_within and slip.meant.isalnum() and ("/" in slip.behind.rstrip("/") or "@" in slip.behind)
+    is_dangling = slip.before.endswith(".") and is_file(slip.source)
+    is_within_stem = is_within and "." in slip.meant and slip.meant[0] != "s" and is_file(slip.source)
+    return is_dangling or is_within_stem or (is_within and "@" in slip.before)
 
 
 def _is_other_form(slip: Slip) -> bool:
@@ -192,7 +195,7 @@ def _is_counted(number: str) -> bool:
 def _is_other_kind_of_file(slip: Slip) -> bool:
     """The same name with another ending."""
     stem, dot, ending = slip.name.rpartition(".")
-    return bool(dot) and slip.start >= len(stem) and ending in ENDINGS
+    return bool(dot) and slip.start >= len(stem) and ending in ENDINGS and "@" not in slip.name
 
 
 def _is_other_version(slip: Slip) -> bool:
@@ -246,9 +249,10 @@ def _is_other_host(slip: Slip) -> bool:
     return abs(int(slip.number or 0) - int(slip.source_number or 0)) <= 1
 
 
+_RULES_OF_ROWS = (_is_next_number, _is_next_hash)  # two slips in one name make no row unless each would
 _RULES = (
-    _is_other_spelling, _is_longer_or_shorter, _is_other_form, _is_next_number, _is_next_hash, _is_other_kind_of_file,
-    _is_other_version, _is_placeholder, _is_other_branch, _is_other_letter, _is_other_hump, _is_escape, _is_other_host,
+    _is_other_spelling, _is_longer_or_shorter, _is_other_form, _is_other_kind_of_file, _is_other_version,
+    _is_placeholder, _is_other_branch, _is_other_letter, _is_other_hump, _is_escape, _is_other_host,
 )  # fmt: skip
 
 
@@ -256,7 +260,7 @@ def _is_other_word(slip: Slip, *, creates: bool) -> bool:
     """Another word, as another file's name has; not another token within one."""
     if slip.size <= 1:
         return False
-    if says_twice(slip) or misses_folder(slip):
+    if says_twice(slip) or misses_folder(slip) or _has_no_ending(slip):
         return False
     if not (slip.said + slip.meant).isalnum():
         return True
@@ -283,6 +287,11 @@ def _is_of_file(slip: Slip, creates_file: bool) -> bool:
         return True
     in_name = "/" not in slip.behind and not is_opaque(slip)
     return creates_file and is_place(slip.name) and (in_name or "/" in slip.said + slip.meant)
+
+
+def _has_no_ending(slip: Slip) -> bool:
+    """Returns whether letters stand in the place of a file's ending that no file has."""
+    return slip.said.isalpha() and is_file(slip.source) and not is_file(slip.name)
 
 
 def _is_numbered_symbol(slip: Slip) -> bool:

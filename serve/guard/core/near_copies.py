@@ -25,7 +25,7 @@ _SHORT_SLIP = 2  # one character, or two that changed places
 _LONG_SLIP = 8  # a token
 _SHORT_NAME, _SHORTEST_NAME = 12, 6
 _MOST_MISSING = 96  # characters of folders
-_LEAST_WITH_TWO = 12  # characters of a name in which two slips count
+_LEAST_WITH_TWO = 8  # characters of a name in which two slips count
 _MANY_PARTS = 20  # characters of a name, from where on it has five pieces to look for
 _MOST_WITH_PIECE = 64  # places
 _LEAST_ALIKE = 0.75
@@ -72,12 +72,9 @@ class NearCopies:
             if self._is_said(name):
                 continue
             slips = self._slips(name, may_have_two=not creates)
-            if slips and not any(
-                self._is_spelt(slip)
-                or is_derived(slip, creates=creates, creates_file=creates_one, is_like_a_word=self._is_like_a_word)
-                or _is_said_right(slip, name, arguments)
-                for slip in slips
-            ):
+            if not slips or any(self._is_spelt(slip) or _is_said_right(slip, name, arguments) for slip in slips):
+                continue
+            if not is_derived(slips, creates=creates, creates_file=creates_one, is_like_a_word=self._is_like_a_word):
                 return slips[0]
         return None
 
@@ -144,10 +141,12 @@ class NearCopies:
         text = self._text or ""
         head = _longest(len(name), lambda length: name[:length] in text)
         tail = _longest(len(name), lambda length: name[len(name) - length :] in text)
+        if paths := self._with_folders(name, head, tail):
+            return paths.values()
         for longest in (_SHORT_SLIP, _longest_slip(name)):
             if head + tail + longest >= len(name) and (found := self._within(name, head, tail, longest)):
                 return found.values()
-        return self._with_folders(name, head, tail).values()
+        return ()
 
     def _with_folders(self, name: str, head: int, tail: int) -> dict[str, Slip]:
         """Returns the longer paths of which a name lacks one or two folders.
@@ -184,11 +183,15 @@ class NearCopies:
         pieces = [(name[at : at + size], at) for at in range(0, parts * size, size)]
         for piece, at in sorted(pieces, key=lambda each: text.count(each[0])):
             for place in islice(self._found(text, piece), _MOST_WITH_PIECE):
-                found[_around(text, place, place + size, name)] = None
-                found[text[max(place - at, 0) : place - at + len(name)]] = None
+                if " " in name:  # other words stand around it
+                    found[text[max(place - at, 0) : place - at + len(name)]] = None
+                else:
+                    found[_around(text, place, place + size, name)] = None
         close = get_close_matches(name, found, 2, _LEAST_ALIKE)
         both = [slips for slips in (two_slips(name, other) for other in close) if slips]
-        return both[0] if len(both) == 1 else ()
+        if len(both) != 1 or (len(name) < _SHORT_NAME and not all(map(is_opaque, both[0]))):
+            return ()
+        return both[0]
 
     def _within(self, name: str, head: int, tail: int, longest: int) -> dict[str, Slip]:
         """Returns slips by the name that they were made of.

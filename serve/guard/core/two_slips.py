@@ -8,7 +8,6 @@ from difflib import SequenceMatcher
 from serve.guard.core.slip import Slip
 
 _TOKEN_CHARS = 4
-_LEAST_BETWEEN = 2  # characters, otherwise it is one slip
 
 Block = tuple[int, int, int]  # of what both names have: where it begins in each, and its length
 
@@ -20,23 +19,23 @@ def two_slips(name: str, source: str) -> Sequence[Slip]:
         name: Of the call.
         source: Of the prompt.
     """
-    slips = _gaps(name, source, _aligned(name, source))
-    if len(slips) != 2 and len(name) == len(source):
-        slips = _gaps(name, source, _matched(name, source))
+    slips: Sequence[Slip] = ()
+    if len(name) == len(source):
+        slips = _gaps(name, source, _in_place(name, source))
+    if len(slips) != 2:
+        slips = _gaps(name, source, (block for block in _matched(name, source) if block[2] != 1))
     sizes = [slip.size for slip in slips]
     if len(slips) != 2 or max(sizes) > _TOKEN_CHARS or 4 * sum(sizes) > len(name):
         return ()
     return slips if all(any(map(str.isalnum, slip.said + slip.meant)) for slip in slips) else ()
 
 
-def _aligned(name: str, source: str) -> Iterator[Block]:
-    """Yields what two names have at the same places, or in the same order if one is longer."""
-    if len(name) != len(source):
-        yield from _matched(name, source)
-        return
+def _in_place(name: str, source: str) -> Iterator[Block]:
+    """Yields what two names of one length have at the same places."""
     start = 0
     for end in (*(at for at, (a, b) in enumerate(zip(name, source, strict=True)) if a != b), len(name)):
-        yield start, start, end - start
+        if end > start:
+            yield start, start, end - start
         start = end + 1
     yield len(name), len(name), 0
 
@@ -50,8 +49,6 @@ def _gaps(name: str, source: str, blocks: Iterator[Block]) -> Sequence[Slip]:
     slips: list[Slip] = []
     a = b = 0
     for at, place, size in blocks:
-        if 0 < size < _LEAST_BETWEEN:
-            continue
         if (a, b) != (at, place):
             slips.append(Slip(source[:b] + name[a:at] + source[place:], b, name[a:at], source[b:place]))
         a, b = at + size, place + size

@@ -29,11 +29,11 @@ _OPAQUE_IN_TEXT = re.compile(
 )
 # A line of a file: of a list, a comment, an assignment, or with a lock file's digest.
 _FILE_LINE = re.compile(r"\s|[-*+|] |//|/\*|#+ |\[[^\]]*\]: |[\w.]+ :?= |(?:[^=]*+=)+?(?<=[A-Za-z0-9+/]{40}=)")
-# One that opens a block, or goes on.
-_ENDS_FILE_LINE = ("{", "(", "[", ",", "=>", ");", "};", "];")
+# A key, or one that opens a block or goes on.
+_ENDS_FILE_LINE = ("{", "(", "[", ",", ":", "=>", ");", "};", "];")
 _ENCODED = re.compile(r"(?=.*[a-z])(?=.*[A-Z])([A-Za-z0-9+/]{64}|[A-Za-z0-9+/]{76})")  # a line of PEM or MIME
 # What a model knows by heart, or writes itself: numbers of a program too.
-_KNOWN = re.compile(r"CVE-\d{4}-\d+|0b[01_]+|0x[\da-f]{1,16}", re.IGNORECASE)
+_KNOWN = re.compile(r"(CVE|GO|PYSEC|RUSTSEC|DSA|USN)-\d{4}-\d+|GHSA(-\w{4}){3}|0b[01_]+|0x[\da-f]{1,16}", re.IGNORECASE)
 _EXPONENT = re.compile(r"[+-]?[\d.]+[eE][+-]?\d+")
 _COMMAND = re.compile(rf"(sudo |[A-Z_]+=\S+ )*({'|'.join(_PROGRAMS.split())}) ")
 _LONG_WORD = re.compile(r"[A-Za-z][a-z]{3,}|[A-Z]{4,}")

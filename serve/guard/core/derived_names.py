@@ -17,11 +17,12 @@ from serve.guard.core.slip import Slip, run_at
 _FEW_LETTERS = 2
 _FEW_DIGITS = 4  # of a number that counts nothing
 _MOST_DIGITS = 16
+_ROUND_DIGITS = 2  # before the zeros of a round number
 _RECORD_DIGITS = 3  # that make a name one of a record: nobody guesses them
 _OPAQUE_CHARS, _LONG_NUMBER = 8, 6
 _TOKEN_CHARS = 4
 _LEAST_REPETITION = 3
-_NUMBERED = re.compile(r"[A-Za-z]+[-_ ]?\d{1,3}")  # `USR005`
+_NUMBERED = re.compile(r"[A-Za-z]+[-_ ]?\d{1,3}|[A-Za-z]?[a-z]{3,}\d{4}")  # `USR005`, `test1228`
 _ESCAPE = re.compile(r"(%|\\x)[\dA-Fa-f]?$")
 _VERSION = re.compile(
     r"\d+(\.\d+)+([-.]?(a|b|rc|alpha|beta|dev|post)\.?\d*)?|(?<=[@-])v\d+$|0x0[\da-f]{5}|\d{4}-\d\d-\d\d"
@@ -171,6 +172,8 @@ def _is_next_number(slip: Slip) -> bool:
         return False  # within a word
     if _is_counted(said) and _is_counted(meant) and "@" not in slip.name and not is_opaque(slip):
         return True
+    if all(number.endswith("00") and len(number.strip("0")) <= _ROUND_DIGITS for number in (said, meant)):
+        return True
     if is_number(slip.name) and said.strip("0") == meant.strip("0"):
         return True
     near = 1 if slip.size == 1 else 10
@@ -291,7 +294,8 @@ def _is_of_file(slip: Slip, creates_file: bool) -> bool:
 
 def _has_no_ending(slip: Slip) -> bool:
     """Returns whether letters stand in the place of a file's ending that no file has."""
-    return slip.said.isalpha() and is_file(slip.source) and not is_file(slip.name)
+    is_within = slip.start > slip.source.rfind(".")
+    return is_within and slip.said.isalpha() and is_file(slip.source) and not is_file(slip.name)
 
 
 def _is_numbered_symbol(slip: Slip) -> bool:

@@ -10,7 +10,7 @@ from typing import Any
 LEAST_CHARS = 5
 _MOST_CHARS = 256
 _LONG_CHARS = 1000  # from there on a text is content, in which only opaque names are copies
-_SYMBOL_CHARS = 8
+_SYMBOL_CHARS, _RANDOM_CHARS = 8, 8
 _MOST_VALUES = 2000  # of one call that are looked at
 _LEAST_FIGURES = 4  # of a number, without the zeros that round it
 
@@ -33,10 +33,13 @@ _FILE_LINE = re.compile(r"\s|[-*+|] |//|/\*|#+ |\[[^\]]*\]: |[\w.]+ :?= |(?:[^=]
 _ENDS_FILE_LINE = ("{", "(", "[", ",", ":", "=>", ");", "};", "];")
 _ENCODED = re.compile(r"(?=.*[a-z])(?=.*[A-Z])([A-Za-z0-9+/]{64}|[A-Za-z0-9+/]{76})")  # a line of PEM or MIME
 # What a model knows by heart, or writes itself: numbers of a program too.
-_KNOWN = re.compile(r"(CVE|GO|PYSEC|RUSTSEC|DSA|USN)-\d{4}-\d+|GHSA(-\w{4}){3}|0b[01_]+|0x[\da-f]{1,16}", re.IGNORECASE)
+_KNOWN = re.compile(
+    r"(CVE|GO|PYSEC|RUSTSEC|DSA|USN)-\d{4}-\d+|GHSA(-\w{4}){3}|0b[01_]+|0x[\da-f]{1,16}u?l*", re.IGNORECASE
+)
 _EXPONENT = re.compile(r"[+-]?[\d.]+[eE][+-]?\d+")
 _COMMAND = re.compile(rf"(sudo |[A-Z_]+=\S+ )*({'|'.join(_PROGRAMS.split())}) ")
-_LONG_WORD = re.compile(r"[A-Za-z][a-z]{3,}|[A-Z]{4,}")
+_PROSE = re.compile(r"[A-Z][A-Za-z']* [^<>{}=;\"`]+")
+_HUMP_OR_RUN = re.compile(r"[A-Z][a-z]{2,}|[a-z]{3,}|[A-Z]{4,}")
 _SPOKEN = re.compile(r"[^aeiouy]{0,3}([aeiouy]{1,3}[^aeiouy]{1,3})*[aeiouy]{1,3}[^aeiouy]{0,3}")
 _GROUPED = re.compile(r"[+(]?(?=(?:\D*\d){8})[\dA-Z][\dA-Z ()./-]{7,48}")
 _SYMBOL = re.compile(r"[\w.-]*\w")
@@ -95,10 +98,15 @@ def is_file(text: str) -> bool:
     return len(stem) > 2 and ending in ENDINGS
 
 
+def digit_turns(text: str) -> int:
+    """Returns how often digits follow what is none, or the other way round."""
+    return sum(a.isdigit() != b.isdigit() for a, b in pairwise(text))
+
+
 def is_random(text: str) -> bool:
     """Returns whether at least half of a text is not words: `9f2c41ab`, and not `Psr17Factory`."""
     signs = sum(map(str.isalnum, text))
-    words = (word for word in _LONG_WORD.findall(text) if _SPOKEN.fullmatch(word.lower()))
+    words = (run for run in _HUMP_OR_RUN.findall(text) if run.istitle() or _SPOKEN.fullmatch(run.lower()))
     return 2 * sum(map(len, words)) <= signs
 
 
@@ -140,7 +148,7 @@ def _written(number: float) -> str:
 def _names_of(text: str) -> Iterable[str]:
     if _is_content(text):
         opaque = _OPAQUE_IN_TEXT.findall(text)
-        return [word for word in opaque if is_random(word) and not (_MOMENT.match(word) or _is_known(word))]
+        return [word for word in opaque if _has_random_piece(word) and not _MOMENT.match(word)]
     text = text.strip()
     if len(text) < LEAST_CHARS:
         return ()
@@ -149,8 +157,10 @@ def _names_of(text: str) -> Iterable[str]:
     if _GROUPED.fullmatch(text):
         return () if _MOMENT.fullmatch(text) else (text,)
     words = (word.strip(_PUNCTUATION) for word in _IN_LINE.findall(text))
-    is_copied = is_place if _COMMAND.match(text) else _is_file_in_folder  # prose has `and/or`, code other packages
-    return [word for word in words if is_copied(word) or _is_opaque_in_line(word)]
+    if _COMMAND.match(text):
+        return [word for word in words if is_place(word) or (_OPAQUE_IN_LINE.fullmatch(word) and is_random(word))]
+    is_prose = _PROSE.fullmatch(text) is not None  # code has other packages, and paths as they are elsewhere
+    return [word for word in words if (is_prose and _is_file_in_folder(word)) or _is_opaque_in_line(word)]
 
 
 def _is_file_in_folder(word: str) -> bool:
@@ -158,7 +168,13 @@ def _is_file_in_folder(word: str) -> bool:
 
 
 def _is_opaque_in_line(word: str) -> bool:
-    return _OPAQUE_IN_LINE.fullmatch(word) is not None and is_random(word) and not _is_known(word)
+    return _OPAQUE_IN_LINE.fullmatch(word) is not None and _has_random_piece(word)
+
+
+def _has_random_piece(word: str) -> bool:
+    """Returns whether a part of a word is letters and digits in no order, as nobody writes who programs."""
+    pieces = (piece for piece in _WORD.findall(word) if len(piece) >= _RANDOM_CHARS and is_random(piece))
+    return any(digit_turns(piece) > 1 for piece in pieces) and not _is_known(word)
 
 
 def _is_known(word: str) -> bool:

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from itertools import pairwise
 from unicodedata import normalize
 
-from serve.guard.core.argument_names import ENDINGS, LEAST_CHARS, is_file, is_number, is_place, is_random
+from serve.guard.core.argument_names import ENDINGS, LEAST_CHARS, digit_turns, is_file, is_number, is_place, is_random
 from serve.guard.core.slip import Slip, run_at
 
 _FEW_LETTERS = 2
@@ -36,7 +35,7 @@ _LEAST_DIGITS_OF_HASH = 12
 _NEXT_HASHES = 16
 _SHORTENED_CHARS = 8  # of a name, to which people cut hashes and longer ones
 _STROKE = re.compile(r"[/\\]")
-_MOST_FOLDERS = 2
+_MOST_FOLDERS, _ROOTED_PARTS = 2, 3
 _FORMS = frozenset({"", "s", "es", "d", "ed", "r", "er", "ing"})
 
 
@@ -64,7 +63,7 @@ def is_derived(
 def is_opaque(slip: Slip) -> bool:
     """Returns whether nobody could have made up what the prompt has: `9f2c41` or a ticket's number, and not `k3`."""
     word, source = slip.source_word, slip.source
-    turns = sum(a.isdigit() != b.isdigit() for a, b in pairwise(word))
+    turns = digit_turns(word)
     is_mixed = turns and len(word) >= _OPAQUE_CHARS and not _NUMBERED.fullmatch(word)
     if ((turns > 1 or is_mixed) and is_random(word)) or (word.isdigit() and len(word) >= _LONG_NUMBER):
         return True
@@ -88,6 +87,8 @@ def misses_folder(slip: Slip) -> bool:
     if slip.said or not 0 < missing <= _MOST_FOLDERS or any(map(str.isspace, slip.meant)):
         return False
     start = next((at for at, (a, b) in enumerate(zip(name, source, strict=False)) if a != b), len(name))
+    if not any(name[:start]) and len(name) <= _ROOTED_PARTS:
+        return False  # `/docs` may be that of another root
     return 0 < start < len(name) and name[start:] == source[start + missing :] and "" not in source[start:]
 
 

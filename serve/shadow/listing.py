@@ -15,7 +15,7 @@ def listing(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """
     groups: defaultdict[tuple[str, str, str], list[Mapping[str, Any]]] = defaultdict(list)
     for row in rows:
-        for name in ("", row["request_class"]):
+        for name in {"", row["request_class"]}:  # one without pairs has no class
             groups[row["model"], row["pool"], name].append(row)
     return [_row(*key, group) for key, group in sorted(groups.items())]
 

@@ -162,14 +162,17 @@ class Shadows:
         task.add_done_callback(self._copies.discard)
 
     def view(self) -> list[dict[str, Any]]:
-        """Returns the pairs by candidate and class, and by what terms they are judged."""
+        """Returns the pairs by candidate and class, and by what terms they are judged; of no class where none came."""
+        none = {(model, shadow.candidate.pool, ""): PairTally() for model, shadow in self._shadows.items()}
+        for model, pool, _ in self._tallies:
+            none.pop((model, pool, ""), None)
         return [
             {
                 **{"model": model, "pool": pool, "request_class": request_class},
                 **{"alpha": self._shadows[model].terms.alpha, "tolerance": self._shadows[model].terms.tolerance},
                 **tally.as_dict(),
             }
-            for (model, pool, request_class), tally in sorted(self._tallies.items())
+            for (model, pool, request_class), tally in sorted({**none, **self._tallies}.items())
         ]
 
     def totals(self) -> Iterator[tuple[tuple[str, str, str], int]]:

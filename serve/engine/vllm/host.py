@@ -52,6 +52,19 @@ class HostedEngine:
         self.client.shutdown(timeout=5)
 
 
+def cli_args() -> Any:
+    """Returns vLLM's module of its server's arguments.
+
+    Raises:
+        ImportError: This vLLM has none where those that we know have it.
+    """
+    for package in ("launchers", "common"):
+        name = f"vllm.entrypoints.{package}.cli_args"
+        if importlib.util.find_spec(name) is not None:
+            return importlib.import_module(name)
+    raise ImportError(f"vLLM {vllm.__version__} has no cli_args")
+
+
 def parse_args(engine_args: Mapping[str, Any], names: Sequence[str], key: str) -> argparse.Namespace:
     """Turn a pool's `engine_args` into vLLM's own parsed arguments.
 
@@ -64,9 +77,7 @@ def parse_args(engine_args: Mapping[str, Any], names: Sequence[str], key: str) -
     Raises:
         ConfigError: vLLM does not know an argument, or rejects its value.
     """
-    cli_args = importlib.import_module(
-        _first_module("vllm.entrypoints.launchers", "vllm.entrypoints.common") + ".cli_args"
-    )
+    of_server = cli_args()
     given = _with_paths(_full_names(engine_args))
     if given.get("tool-call-parser"):
         given.setdefault("enable-auto-tool-choice", True)
@@ -74,12 +85,12 @@ def parse_args(engine_args: Mapping[str, Any], names: Sequence[str], key: str) -
         given.setdefault("per-request-spec-decode-metrics", "summary")
     # In one word: a random key may begin with a dash, and would be taken for an option.
     argv = [*_argv(given), "--served-model-name", *names, f"--api-key={key}"]
-    parser = cli_args.make_arg_parser(FlexibleArgumentParser(exit_on_error=False, allow_abbrev=False))
+    parser = of_server.make_arg_parser(FlexibleArgumentParser(exit_on_error=False, allow_abbrev=False))
     try:
         parsed, unknown = parser.parse_known_args(argv)
         if unknown:
             raise ConfigError(f"vLLM {vllm.__version__} does not know the engine argument {unknown[0]!r}")
-        cli_args.validate_parsed_serve_args(parsed)
+        of_server.validate_parsed_serve_args(parsed)
     except (argparse.ArgumentError, SystemExit, TypeError, ValueError) as error:
         raise ConfigError(f"vLLM {vllm.__version__} rejects the engine arguments: {error}") from error
     return cast(argparse.Namespace, parsed)
@@ -232,10 +243,3 @@ def _argv(engine_args: Mapping[str, Any]) -> list[str]:
             case _:
                 argv += [f"--{name}", str(value)]
     return argv
-
-
-def _first_module(*names: str) -> str:
-    for name in names:
-        if importlib.util.find_spec(f"{name}.cli_args") is not None:
-            return name
-    raise ImportError(f"none of {names} holds cli_args in vLLM {vllm.__version__}")

@@ -138,6 +138,22 @@ def test_a_negated_switch_is_the_switch(name, value, dashed):
     assert full_names({key: value}) == {name: not value}
 
 
+@given(st.sampled_from(sorted(name for name in READ | WITHOUT_EFFECT if name[:7] == "enable_")), st.booleans())
+def test_from_0_33_on_a_switch_is_negated_by_its_opposite_too(name, value):
+    opposite = f"disable_{name.removeprefix('enable_')}"
+    assert full_names({opposite: value}) == {name: not value}
+    assert full_names({f"no-{opposite}".replace("_", "-"): value}) == {name: value}
+
+
+def test_the_opposite_of_a_switch_that_switches_off_switches_on():
+    assert full_names({"enable-cascade-attn": True}) == {"disable_cascade_attn": False}
+
+
+def test_the_last_of_a_switch_and_its_opposite_counts():
+    assert facts({"enable-prefix-caching": True, "disable-prefix-caching": True}).prefix_caching is False
+    assert facts({"disable-prefix-caching": True, "enable-prefix-caching": True}).prefix_caching is True
+
+
 @given(st.dictionaries(st.sampled_from(sorted(READ - {"spec_method", "spec_model", "spec_tokens"})), st.none()))
 def test_full_names_stay_as_they_are(args):
     assert full_names(full_names(args)) == full_names(args) == args

@@ -340,6 +340,8 @@ def _of_script(text: str, source: str, env: Mapping[str, str]) -> Description:
     """Reads each command of a script, or of a unit of systemd, that starts an engine or a router."""
     found = Description()
     lines = re.sub(r"\\\s*\n", " ", text).splitlines()
+    if "[Container]" in lines:
+        lines = [_of_quadlet(lines)]
     own = _assigned(lines)
     for written in lines:
         line = str(_filled(re.sub(r"^\s*ExecStart=[-@:+!]*", "", written), own))
@@ -359,6 +361,18 @@ def _of_script(text: str, source: str, env: Mapping[str, str]) -> Description:
         if command is not None:
             found += _at(command, "127.0.0.1", _port_outside(line, words, _port(command)), source)
     return found
+
+
+def _of_quadlet(lines: Sequence[str]) -> str:
+    """Returns the command that Podman makes of a `.container` unit."""
+    given: dict[str, list[str]] = {}
+    for name, equals, value in (line.partition("=") for line in lines):
+        if equals:
+            given.setdefault(name.strip(), []).append(value.strip())
+    ports = [f"-p {each}" for each in given.get("PublishPort", ())]
+    env = [f"-e {each}" for each in given.get("Environment", ())]
+    network = [f"--network={each}" for each in given.get("Network", ())]
+    return " ".join(["podman run", *ports, *env, *network, *given.get("Image", ()), *given.get("Exec", ())])
 
 
 def _assigned(lines: Sequence[str]) -> dict[str, str]:

@@ -26,6 +26,7 @@ from serve.discovery.reading import read
 from serve.errors import ConfigError
 from serve.gateway.engine_watch import look_up_of
 from serve.launch.alone import needs_ray
+from serve.launch.ports import require_free
 from serve.tools.doctor.checkup import examine
 from serve.tools.doctor.decider import Decider
 
@@ -69,14 +70,9 @@ def front(
     json_: Json = False,
 ) -> None:
     """Detect what running engines are, and serve in front of them without changing them."""
-    if config is not None and urls:
-        raise ConfigError("the engines of --config stand in it; add those URLs to its pools, or leave --config out")
-    if not (urls or from_ or config):
-        raise ConfigError("say which engines: their URLs, or a file that names them with --from or --config")
-    if files := [each for each in urls or () if Path(each).exists()]:
-        raise ConfigError(f"{files[0]} is a file: --from {files[0]}, or --config if it is specgate's")
-    if write is not None and not write.parent.is_dir():
-        raise ConfigError(f"--write {write}: there is no folder {write.parent}")
+    _refuse_confused(urls or (), from_ or (), config, write)
+    if not check:
+        require_free(serving.port)  # before engines are asked, which takes a moment
     described = sum(map(_described, from_ or ()), Description())
     facts = [StatedFact.of(each) for each in fact or []]
     if config is not None:
@@ -95,6 +91,22 @@ def front(
     if (reason := needs_ray(parsed)) is not None:
         raise ConfigError(f"{config} has {reason}: --write FILE, and `specgate serve --config FILE` with Ray")
     run_here(parsed, None, serving)
+
+
+def _refuse_confused(urls: Sequence[str], from_: Sequence[str], config: Path | None, write: Path | None) -> None:
+    """Checks that it is clear which engines are meant, and that what is found can be kept.
+
+    Raises:
+        ConfigError: It is not.
+    """
+    if config is not None and urls:
+        raise ConfigError("the engines of --config stand in it; add those URLs to its pools, or leave --config out")
+    if not (urls or from_ or config):
+        raise ConfigError("say which engines: their URLs, or a file that names them with --from or --config")
+    if files := [each for each in urls if Path(each).exists()]:
+        raise ConfigError(f"{files[0]} is a file: --from {files[0]}, or --config if it is specgate's")
+    if write is not None and not write.parent.is_dir():
+        raise ConfigError(f"--write {write}: there is no folder {write.parent}")
 
 
 def _in_urls(

@@ -110,7 +110,7 @@ ERRORS: dict[str, str] = {
     "body_too_large": "The body exceeds `limits.max_body_bytes`.",
     "unsupported_media_type": "The body is not `Content-Type: application/json`, or has a `Content-Encoding`.",
     "policy_conflict": (
-        "The policy forbids every pool; the message lists the reasons. `POST /v1/route/explain` says what would "
+        "The policy forbids every pool; the message lists the first reasons. `POST /v1/route/explain` says what would "
         "change that."
     ),
     "overloaded": (

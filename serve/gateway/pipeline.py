@@ -55,6 +55,7 @@ from serve.telemetry.spans import fail, without_trace
 
 log = logging.getLogger("ray.serve.specgate.gateway")
 
+_TOLD_CAUSES = 3
 _COMPLETIONS = frozenset({CHAT_PATH, "/v1/completions"})
 _NO_MEMORY = "The gateway has no memory left for this request; try again, or with a shorter one."
 
@@ -353,11 +354,15 @@ class Gateway:
 
 
 def _refusal(decision: Decision) -> str:
-    """Returns the message of a 422: what forbids every pool, and the way out."""
-    causes = "; ".join(f"{reason.advisory}: {reason.summary}" for reason in decision.reasons)
+    """Returns the message of a 422: what forbids every pool, as far as one can take it in, and the way out."""
+    against = [reason for reason in decision.reasons if reason.effect == "forbid"] or decision.reasons
+    causes = "; ".join(f"{reason.advisory}: {reason.summary}" for reason in against[:_TOLD_CAUSES])
+    more = f", and {len(against) - _TOLD_CAUSES} more" if len(against) > _TOLD_CAUSES else ""
+    is_assumed = any(reason.summary.endswith(" not known)") for reason in against)
+    cure = " Facts of its engines are not known; its operator finds them with `specgate front`." if is_assumed else ""
     return (
-        f"No pool of {decision.model!r} is allowed for this request ({', '.join(decision.classes)}). {causes}. "
-        "POST the same body to /v1/route/explain for every reason and what would change it."
+        f"No pool of {decision.model!r} is allowed for this request ({', '.join(decision.classes)}).{cure} "
+        f"{causes}{more}. POST the same body to /v1/route/explain for every reason and what would change it."
     )
 
 

@@ -237,6 +237,19 @@ class TestDecision:
         assert "not proven" in error_of(body)["message"]
         assert not fast.requests
 
+    async def test_a_refusal_for_want_of_facts_is_short_and_says_who_finds_them(self) -> None:
+        settings = config(policy={})
+        settings["models"]["m"]["pools"] = {"bare": {"kind": "remote", "url": "http://127.0.0.1:9"}}
+        async with running(settings, {("m", "bare"): answering()}) as stack:
+            status, _, body = await post(stack.url, {**CHAT, "tools": [TOOL]})
+        message = error_of(body)["message"]
+        assert status == 422
+        assert (
+            "(tools_auto). Facts of its engines are not known; its operator finds them with `specgate front`."
+            in message
+        )
+        assert message.count("not known)") == 3
+
 
 class TestFidelity:
     async def test_the_body_arrives_byte_for_byte(self) -> None:

@@ -48,6 +48,10 @@ CREATE TABLE IF NOT EXISTS tenants (
 CREATE INDEX IF NOT EXISTS keys_by_version ON keys (version);
 CREATE INDEX IF NOT EXISTS tenants_by_version ON tenants (version);
 """
+_COLUMNS = """
+SELECT t.name, c.name, c.type FROM sqlite_schema t, pragma_table_info(t.name) c
+WHERE t.name IN ('version', 'keys', 'tenants') ORDER BY 1, 2
+"""
 
 
 def _nobody(_: object) -> None:
@@ -290,6 +294,9 @@ class KeyStore:
 
     def _mend(self, copy: Path, error: sqlite3.Error) -> None:
         path = copy.with_name(FILE_NAME)
+        with closing(sqlite3.connect(copy)) as database:
+            check(database)
+            _make_tables(database)  # that of another version would not do either
         put_aside(path, error, log)
         shutil.copyfile(copy, path)
         os.chmod(path, 0o600)
@@ -321,7 +328,7 @@ class KeyStore:
         check(self._db)
         self._db.execute("PRAGMA journal_mode = WAL")
         self._db.execute("PRAGMA synchronous = FULL")  # a revoked key must not come back with the power
-        self._db.executescript(_SCHEMA)
+        _make_tables(self._db)
         now = self._now_version()
         self._db.execute("INSERT INTO version SELECT ?, ? WHERE NOT EXISTS (SELECT 1 FROM version)", (now, now))
         self.changes_since(-1)  # reads every record, which SQLite does not look into
@@ -358,6 +365,25 @@ class KeyStore:
         self._db.execute(
             "UPDATE keys SET record = ?, version = ? WHERE id = ?", (msgspec.json.encode(key), version, key.id)
         )
+
+
+def _make_tables(database: sqlite3.Connection) -> None:
+    """Makes the tables that are missing.
+
+    Raises:
+        sqlite3.Error: One that is there has other columns.
+    """
+    with closing(sqlite3.connect(":memory:")) as ours:
+        ours.executescript(_SCHEMA)
+        expected = ours.execute(_COLUMNS).fetchall()
+    try:
+        database.executescript(_SCHEMA)
+    except sqlite3.Error as error:
+        if database.execute(_COLUMNS).fetchall() != expected:
+            raise damage(f"its tables are not those of this version: {error}") from error
+        raise
+    if database.execute(_COLUMNS).fetchall() != expected:
+        raise damage("its tables are not those of this version")
 
 
 def rotated(key: KeyRecord, token: str, old_until_s: float) -> KeyRecord:

@@ -12,6 +12,7 @@ import httptools
 from serve.http1.asgi import Drain, Sink
 from serve.http1.message import MAX_HEAD_BYTES, Response, ResponseError
 
+_INTERIM = frozenset({100, 102, 103})  # Continue, Processing, Early Hints
 READ_AHEAD_BYTES = 64 * 1024  # of a response; the engine waits while so much waits for the client
 
 
@@ -298,11 +299,11 @@ class ClientConnection(asyncio.Protocol):
 
     def on_headers_complete(self) -> None:
         status = self._parser.get_status_code()
-        if status < 100:
-            self._abort(ResponseError(f"the status {status}, which HTTP does not have"))
+        if status in _INTERIM or self._phase is not _HEAD:
+            return  # the response itself is to follow; or it is a second response
+        if status < 200:
+            self._abort(ResponseError(f"the status {status}, which no request asks for"))
             return
-        if status < 200 or self._phase is not _HEAD:
-            return  # 100 Continue or 103 Early Hints, with the response itself to follow; or a second response
         try:
             self._response.complete_head(status)
         except ResponseError as error:

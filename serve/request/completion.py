@@ -108,7 +108,7 @@ class EngineFields(Struct, kw_only=True, gc=False):
     prompt_logprobs: Raw = NONE
     thinking_token_budget: Raw = NONE
     use_beam_search: bool | None = None
-    # Where another gateway would send the request.
+    # Where another gateway would send the request, with which secrets, and what it would answer itself.
     api_base: Raw = NONE
     base_url: Raw = NONE
     fallbacks: Raw = NONE
@@ -119,6 +119,18 @@ class EngineFields(Struct, kw_only=True, gc=False):
     api_key: Raw = NONE
     user_config: Raw = NONE
     extra_headers: Raw = NONE
+    extra_body: Raw = NONE
+    mock_response: Raw = NONE
+    mock_tool_calls: Raw = NONE
+    mock_timeout: Raw = NONE
+    mock_delay: Raw = NONE
+    mock_testing_fallbacks: Raw = NONE
+    guardrails: Raw = NONE
+    litellm_credential_name: Raw = NONE
+    aws_access_key_id: Raw = NONE
+    aws_secret_access_key: Raw = NONE
+    aws_session_token: Raw = NONE
+    azure_ad_token: Raw = NONE
     # Places in queue and cache, which are not the client's to choose.
     request_id: Raw = NONE
     rid: Raw = NONE

@@ -42,7 +42,10 @@ ACTIONS = {
          "logits_processors", "custom_logit_processor", "lora_path", "chat_template", "guided_decoding_backend",
          "prompt_embeds", "input_embeds", "media_io_kwargs", "mm_processor_kwargs", "prompt_logprobs",
          "use_beam_search", "api_base", "base_url", "api_key", "user_config", "extra_headers",
-         "fallbacks", "model_list", "litellm_params", "custom_llm_provider", "vertex_credentials"),
+         "extra_body", "fallbacks", "model_list", "litellm_params", "custom_llm_provider", "vertex_credentials",
+         "mock_response", "mock_tool_calls", "mock_timeout", "mock_delay", "mock_testing_fallbacks", "guardrails",
+         "litellm_credential_name", "aws_access_key_id", "aws_secret_access_key", "aws_session_token",
+         "azure_ad_token"),
         REFUSE,
     ),
     **dict.fromkeys(

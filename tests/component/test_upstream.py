@@ -204,7 +204,7 @@ async def test_a_redirect_an_empty_success_or_an_unknown_status_is_an_error_and_
             await ask()
 
 
-@pytest.mark.parametrize("status", ["000", "099"])
+@pytest.mark.parametrize("status", ["000", "099", "104", "150", "199"])
 async def test_a_status_that_http_does_not_have_is_not_waited_behind_for_an_answer(status: str) -> None:
     async def says(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(f"HTTP/1.1 {status} Odd\r\ncontent-length: 0\r\n\r\n".encode())

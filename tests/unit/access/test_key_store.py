@@ -299,8 +299,29 @@ def terms_overwritten(path: Path) -> None:
         database.commit()
 
 
+def changed_by(statement: str) -> Callable[[Path], None]:
+    def damage(path: Path) -> None:
+        with closing(sqlite3.connect(path)) as database:
+            database.executescript(statement)
+
+    return damage
+
+
 @pytest.mark.parametrize(
-    "damage", [no_database, cut, overwritten, emptied, of_no_size, a_record_overwritten, terms_overwritten]
+    "damage",
+    [
+        no_database,
+        cut,
+        overwritten,
+        emptied,
+        of_no_size,
+        a_record_overwritten,
+        terms_overwritten,
+        changed_by("DROP INDEX keys_by_version; ALTER TABLE keys RENAME COLUMN version TO v"),
+        changed_by("ALTER TABLE keys ADD COLUMN more TEXT NOT NULL DEFAULT ''"),
+        changed_by("DROP TABLE tenants; CREATE TABLE tenants (a)"),
+        changed_by("DROP TABLE tenants; CREATE VIEW tenants AS SELECT 1 AS name"),
+    ],
 )
 def test_a_damaged_file_is_put_aside_and_no_change_is_lost_or_undone(
     tmp_path: Path, damage: Callable[[Path], None], opened: Opened, caplog: pytest.LogCaptureFixture
@@ -351,3 +372,13 @@ def test_what_is_no_file_is_said(tmp_path: Path, kind: str) -> None:
     (tmp_path / FILE_NAME).mkdir() if kind == "folder" else os.mkfifo(tmp_path / FILE_NAME)
     with pytest.raises(OSError, match="not a regular file"):
         KeyStore(tmp_path, mends=True)
+
+
+def test_a_copy_of_another_version_takes_no_files_place(tmp_path: Path, opened: Opened) -> None:
+    opened(tmp_path).create(RED)
+    later = changed_by("ALTER TABLE keys ADD COLUMN more TEXT NOT NULL DEFAULT ''")
+    for name in (FILE_NAME, "access.copy.sqlite"):
+        later(tmp_path / name)
+    with pytest.raises(sqlite3.DatabaseError, match="not those of this version"):
+        KeyStore(tmp_path, mends=True)
+    assert not [*tmp_path.glob("*.damaged-*")]

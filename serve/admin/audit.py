@@ -100,6 +100,7 @@ class AuditLog:
         self._last = GENESIS
         self._number = 0
         self._file: IO[bytes] | None = None
+        self._path = Path()  # of the file
         self._lock: IO[bytes] | None = None
         self._seal: Seal | None = None
         if folder is not None:
@@ -175,7 +176,7 @@ class AuditLog:
 
     def _append(self, folder: Path, data: bytes, last: str) -> None:
         """Appends a line and moves the seal's head; what fails in between is taken back."""
-        if self._file is None or self._file.tell() >= self._max_file_bytes:
+        if self._file is None or self._file.tell() >= self._max_file_bytes or not self._is_as_left():
             self._begin_file(folder)
         assert self._file is not None
         file, start = self._file, self._file.tell()
@@ -192,6 +193,15 @@ class AuditLog:
                 file.close()
                 self._file = None
             raise
+
+    def _is_as_left(self) -> bool:
+        """Returns False if somebody has removed, renamed, cut or lengthened the file: a line there would be lost."""
+        assert self._file is not None
+        try:
+            there = os.stat(self._path, follow_symlinks=False)
+        except OSError:
+            return False
+        return os.path.samestat(there, os.fstat(self._file.fileno())) and there.st_size == self._file.tell()
 
     def _continue(self, folder: Path) -> None:
         """Takes the folder for this process, and goes on after the last line there.
@@ -255,8 +265,8 @@ class AuditLog:
         while self._file is None:
             self._number += 1
             with suppress(FileExistsError):
-                path = folder / f"audit-{self._number:06d}.jsonl"
-                self._file = open_regular(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+                self._path = folder / f"audit-{self._number:06d}.jsonl"
+                self._file = open_regular(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
 
 
 def verify(path: Path, expected: str = "", *, key_file: Path | None = None, follows: str = "") -> ChainCheck:

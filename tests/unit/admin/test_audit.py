@@ -366,3 +366,36 @@ def test_a_folder_that_comes_later_is_taken(tmp_path: Path) -> None:
     assert not log.failing
     log.write(ENTRY)
     log.close()
+
+
+def moved(path: Path) -> None:
+    path.rename(path.with_suffix(".jsonl.1"))
+
+
+def copied_and_cut(path: Path) -> None:
+    path.with_suffix(".jsonl.1").write_bytes(path.read_bytes())
+    os.truncate(path, 0)
+
+
+def replaced(path: Path) -> None:
+    moved(path)
+    path.touch()
+
+
+def lengthened(path: Path) -> None:
+    with path.open("ab") as file:
+        file.write(b"{}\n")
+
+
+@pytest.mark.parametrize("change", [Path.unlink, moved, copied_and_cut, replaced, lengthened])
+def test_what_is_done_to_the_file_under_a_process_loses_no_later_line(
+    tmp_path: Path, change: Callable[[Path], None]
+) -> None:
+    log = AuditLog(tmp_path)
+    log.write(ENTRY)
+    change(tmp_path / "audit-000001.jsonl")
+    for _ in range(2):
+        log.write(ENTRY)
+    log.close()
+    later = verify(tmp_path / "audit-000002.jsonl")
+    assert (later.lines, later.faults) == (2, ())

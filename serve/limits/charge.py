@@ -97,7 +97,7 @@ class Charge(Struct, eq=False, gc=False):
         weights = self.plan.weights
         if meter.status != _OK and meter.status != _UNANSWERED:
             return weights.input * self.input_tokens
-        return (meter.usage or self._estimated(meter)).worked(meter.kept_tokens).cost(weights)
+        return (self._bounded(meter.usage) or self._estimated(meter)).worked(meter.kept_tokens).cost(weights)
 
     def settle(self, status: int, span: Span) -> None:
         """Settles by what is known of the answer; does nothing the second time.
@@ -117,7 +117,7 @@ class Charge(Struct, eq=False, gc=False):
                 # The attempt before it was broken, which is not the client's fault. What an answer keeps of it was
                 # written once and read once: the client pays for the one, and the platform's part has as many.
                 rerun += delivered.input + delivered.output
-                delivered, last = meter.usage or self._estimated(meter), meter
+                delivered, last = self._bounded(meter.usage) or self._estimated(meter), meter
         plan = self.plan
         cost = delivered.cost(plan.weights)
         self.reservation.settle(cost)
@@ -140,12 +140,19 @@ class Charge(Struct, eq=False, gc=False):
                 }
             )
 
+    def _bounded(self, told: Usage | None) -> Usage | None:
+        """Returns what an engine has told, but no more output than the request allows."""
+        most = self.size.most_output
+        if told is None or most is None or told.output <= most:
+            return told
+        return Usage(told.input, told.cached, most)
+
     def _estimated(self, meter: Meter) -> Usage:
         """Returns the usage of an attempt whose engine has told none: by what has arrived of a stream.
 
         Of an answer that would have come whole nobody knows how far it was; what was reserved for it counts.
         """
-        if self.size.streamed and (told := meter.so_far) is not None:
+        if self.size.streamed and (told := self._bounded(meter.so_far)) is not None:
             return Usage(told.input, told.cached, told.output, reply=False)
         if self.size.streamed:
             output = self.estimates.written(self.group, self.size, meter)

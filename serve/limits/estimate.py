@@ -54,6 +54,11 @@ class RequestSize(Struct, frozen=True, gc=False):
     max_output: int | None = None
     streamed: bool = False
 
+    @property
+    def most_output(self) -> int | None:
+        """The most tokens of all answers together; None if the request does not say."""
+        return None if self.max_output is None else self.max_output * self.answers * self.prompts
+
 
 class _Texts(Struct, gc=False):
     """The members of a body that become prompts."""
@@ -193,7 +198,7 @@ class Estimates:
         """Returns the tokens in a part of a stream."""
         ratio = self._chunks.get((group[0], group[2], meter.pool, meter.speculative))
         tokens = round(meter.chunks * _CHUNK.first if ratio is None else ratio.of(meter.chunks))
-        return tokens if size.max_output is None else min(tokens, size.max_output * size.answers * size.prompts)
+        return tokens if (most := size.most_output) is None else min(tokens, most)
 
     def learn(self, group: Group, size: RequestSize, usage: Usage, meter: Meter) -> None:
         """Learns from an answer.

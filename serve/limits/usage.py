@@ -32,7 +32,7 @@ class Usage(Struct, frozen=True, gc=False):
         """Returns what an engine itself did of it that went on behind so many tokens: those it read."""
         if not kept_tokens:
             return self
-        return Usage(self.input + kept_tokens, self.cached, self.output - kept_tokens, self.reply)
+        return Usage(self.input + kept_tokens, self.cached, max(0, self.output - kept_tokens), self.reply)
 
     def cost(self, weights: TokenWeights) -> float:
         """Returns the weighted tokens."""

@@ -24,7 +24,7 @@ class _Details(Struct, gc=False):
 
 
 class _Tokens(Struct, gc=False):
-    prompt_tokens: int = 0
+    prompt_tokens: int | None = None
     completion_tokens: int | None = None
     prompt_tokens_details: _Details | None = None
 
@@ -47,6 +47,8 @@ def _tokens_in(data: bytes) -> _Tokens | None:
 def _usage(tokens: _Tokens) -> Usage | None:
     """Returns the usage; None for numbers that can't be true: a remote engine may send anything."""
     prompt, written = tokens.prompt_tokens, tokens.completion_tokens or 0
+    if prompt is None:
+        return None
     details = tokens.prompt_tokens_details
     cached = 0 if details is None else details.cached_tokens or 0
     if not (0 <= prompt < _MOST and 0 <= written < _MOST and cached >= 0):

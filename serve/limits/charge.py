@@ -141,11 +141,14 @@ class Charge(Struct, eq=False, gc=False):
             )
 
     def _bounded(self, told: Usage | None) -> Usage | None:
-        """Returns what an engine has told, but no more output than the request allows."""
-        most = self.size.most_output
-        if told is None or most is None or told.output <= most:
-            return told
-        return Usage(told.input, told.cached, most)
+        """Returns what an engine has told, as far as the request allows it."""
+        if told is None:
+            return None
+        size = self.size
+        written = told.output if size.most_output is None else min(told.output, size.most_output)
+        if told.input <= size.most_input:
+            return told if written == told.output else Usage(told.input, told.cached, written)
+        return Usage(size.most_input, min(told.cached, size.most_input), written)
 
     def _estimated(self, meter: Meter) -> Usage:
         """Returns the usage of an attempt whose engine has told none: by what has arrived of a stream.

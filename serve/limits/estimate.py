@@ -22,6 +22,9 @@ _STEP = 0.1  # of the estimate, by which an answer moves it
 _FEW_CHUNKS = 32  # an answer of no more says little: the chunks with its role and its end hold no token
 _MOST_ENTRIES = 20_000
 _FORGET = 0.05
+# That no tokenizer and no model exceeds.
+_TEMPLATE_TOKENS = 32_768
+_MOST_IMAGE_TOKENS = 65_536
 
 # Of JSON and of an indented text, blanks are not what costs: tokenizers have tokens for many of them. Nor do the
 # backslashes of a text that is escaped.
@@ -44,6 +47,7 @@ class RequestSize(Struct, frozen=True, gc=False):
         answers: For each prompt.
         max_output: The most tokens of one answer that the request allows; None if it does not say.
         streamed: The answer comes as a stream.
+        body_bytes: Of all of it.
     """
 
     text_bytes: int
@@ -53,6 +57,12 @@ class RequestSize(Struct, frozen=True, gc=False):
     answers: int = 1
     max_output: int | None = None
     streamed: bool = False
+    body_bytes: int = 0
+
+    @property
+    def most_input(self) -> int:
+        """The most tokens of all prompts together: none is shorter than a byte."""
+        return self.body_bytes + _TEMPLATE_TOKENS * self.prompts + _MOST_IMAGE_TOKENS * self.images
 
     @property
     def most_output(self) -> int | None:
@@ -116,7 +126,7 @@ def size_of(body: bytes, request: CompletionRequest, features: RequestFeatures) 
     max_output = None if most is NONE else whole_number(most)
     if other is not NONE:  # the larger of the two, since engines differ in which of them they obey
         max_output = max((limit for limit in (max_output, whole_number(other)) if limit is not None), default=None)
-    return RequestSize(text_bytes, token_ids, images, prompts, answers, max_output, features.stream)
+    return RequestSize(text_bytes, token_ids, images, prompts, answers, max_output, features.stream, len(body))
 
 
 class _Ratio(Struct, gc=False):

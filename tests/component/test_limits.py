@@ -111,7 +111,7 @@ async def test_clients_that_asked_for_usage_get_it() -> None:
 async def test_text_completions_are_booked_too() -> None:
     rig = Rig({})
     async with rig.running() as stack:
-        await post(stack, {"model": "m", "prompt": "hello", "max_tokens": 5}, "completions")
+        await post(stack, {"model": "m", "prompt": "hello", "max_tokens": 50}, "completions")
         row = await rig.usage()
     assert (row["input"], row["output"]) == (10, 20)
 

@@ -38,6 +38,8 @@ async def charge(accounts: Accounts, streamed: bool = True, max_tokens: int = 40
         (200, True, FRAME + TOLD % (50, 1) + TOLD % (50, 9) + FRAME, 50 + 2 * 9),
         (200, True, TOLD % (-50, 1), PROMPT + 2),
         (200, True, TOLD % (50, 10**8), 50 + 2 * 40),
+        (200, True, TOLD % (10**8, 1), len(BODY) + 32_768 + 2),
+        (200, True, FRAME + USAGE.replace(b"prompt", b"total"), PROMPT + 2),
         (200, True, USAGE.replace(b"7", b"100000000"), 50 + 2 * 40),
         (500, True, b"", PROMPT),
         (500, False, b"", PROMPT),
@@ -47,6 +49,7 @@ async def charge(accounts: Accounts, streamed: bool = True, max_tokens: int = 40
     ids=[
         "to its end", "until the client left", "left, and told each time", "left, and told nonsense",
         "left, and told more than was asked for", "told more than was asked for",
+        "told a longer prompt than was sent", "told no prompt",
         "with an error", "with an error, whole",
         "without an answer", "without an answer that would have come whole",
     ],

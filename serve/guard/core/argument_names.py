@@ -67,16 +67,10 @@ def names_in(arguments: Any) -> Iterator[str]:
             yield name
 
 
-def brings_content(arguments: Any) -> bool:
-    """Returns whether an argument is a text of a file, whose name may be new: several lines, or one that looks so."""
+def contents_in(arguments: Any) -> int:
+    """Returns how many arguments are a text of a file: several lines, or one that looks so."""
     values = arguments.values() if isinstance(arguments, dict) else ()
-    return any(isinstance(value, str) and _is_content(value) for value in values)
-
-
-def creates_file(arguments: Any) -> bool:
-    """Returns whether a call has one such text, as one that writes a file whose name is new; an edit has two."""
-    values = arguments.values() if isinstance(arguments, dict) else ()
-    return sum(isinstance(value, str) and _is_content(value) for value in values) == 1
+    return sum(isinstance(value, str) and _is_content(value) for value in values)
 
 
 def is_number(text: str) -> bool:

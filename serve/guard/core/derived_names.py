@@ -24,7 +24,7 @@ _LEAST_REPETITION = 3
 _NUMBERED = re.compile(r"[A-Za-z]+[-_ ]?\d{1,3}|[A-Za-z]?[a-z]{3,}\d{4}")  # `USR005`, `test1228`
 _ESCAPE = re.compile(r"(%|\\x)[\dA-Fa-f]?$")
 _VERSION = re.compile(
-    r"\d+(\.\d+)+([-.]?(a|b|rc|alpha|beta|dev|post)\.?\d*)?|(?<=[@-])v\d+$|0x0[\da-f]{5}|\d{4}-\d\d-\d\d"
+    r"\d+(\.\d+)+([-.]?(alpha|beta|a|b|rc|dev|post)\.?\d*)?|(?<=[@-])v\d+$|0x0[\da-f]{5}|\d{4}-\d\d-\d\d"
 )
 _BRANCHES = frozenset({"main", "master", "latest", "stable", "develop", "trunk"})
 _WORD = re.compile(r"[^\W_]+")
@@ -238,12 +238,23 @@ def _is_other_hump(slip: Slip) -> bool:
     parts = [part for part in (slip.said, slip.meant) if part]
     whole = all(part[0].isupper() and _is_word(part) for part in parts) and not slip.before[-1:].isupper()
     digits = sum(map(str.isdigit, slip.source))
-    return whole and len(parts[0]) > 1 and digits <= 1 and (not slip.behind or slip.behind[0].isupper())
+    return (
+        whole
+        and len(parts[0]) > 1
+        and (digits <= 1 or not is_opaque(slip))
+        and (not slip.behind or slip.behind[0].isupper())
+    )
 
 
 def _is_word(part: str) -> bool:
     """Returns whether a part is letters, if with a digit behind them: `UTF8`."""
     return part.rstrip("0123456789").isalpha() and part[:2].isalpha()
+
+
+def _is_somebody_else(slip: Slip) -> bool:
+    """Another person's address at the same host."""
+    person = slip.source.partition("@")[0]
+    return "@" in slip.behind and slip.size > 1 and 2 * len(slip.meant) > len(person)
 
 
 def _is_other_host(slip: Slip) -> bool:
@@ -257,6 +268,7 @@ _RULES_OF_ROWS = (_is_next_number, _is_next_hash)  # two slips in one name make 
 _RULES = (
     _is_other_spelling, _is_longer_or_shorter, _is_other_form, _is_other_kind_of_file, _is_other_version,
     _is_placeholder, _is_other_branch, _is_other_letter, _is_other_hump, _is_escape, _is_other_host,
+    _is_somebody_else,
 )  # fmt: skip
 
 
@@ -264,7 +276,7 @@ def _is_other_word(slip: Slip, *, creates: bool) -> bool:
     """Another word, as another file's name has; not another token within one."""
     if slip.size <= 1:
         return False
-    if says_twice(slip) or misses_folder(slip) or _has_no_ending(slip):
+    if says_twice(slip) or misses_folder(slip) or _has_no_ending(slip) or _is_cut(slip):
         return False
     if not (slip.said + slip.meant).isalnum():
         return True
@@ -276,8 +288,6 @@ def _is_other_word(slip: Slip, *, creates: bool) -> bool:
         return True
     if (slip.said + slip.meant).isdigit():
         return "@" not in slip.name and _is_counted(slip.source_number)
-    if "@" in slip.name and "@" in slip.behind and 2 * len(slip.meant) > len(slip.source.partition("@")[0]):
-        return True  # somebody else
     if "@" in slip.name or "/" in slip.behind.rstrip("/"):
         return False
     stem = _FAMILIAR.sub("", slip.source_word)

@@ -12,7 +12,7 @@ from difflib import get_close_matches
 from itertools import islice, pairwise
 from typing import Any
 
-from serve.guard.core.argument_names import brings_content, creates_file, names_in, texts_in
+from serve.guard.core.argument_names import contents_in, names_in, texts_in
 from serve.guard.core.derived_names import is_derived, is_opaque, misses_folder, says_twice
 from serve.guard.core.slip import Slip
 from serve.guard.core.two_slips import two_slips
@@ -25,6 +25,7 @@ _SHORT_SLIP = 2  # one character, or two that changed places
 _LONG_SLIP = 8  # a token
 _SHORT_NAME, _SHORTEST_NAME = 12, 6
 _MOST_MISSING = 96  # characters of folders
+_MOST_WITH_TWO = 4  # names of one answer in which two slips are looked for
 _LEAST_WITH_TWO = 8  # characters of a name in which two slips count
 _MANY_PARTS = 20  # characters of a name, from where on it has five pieces to look for
 _MOST_WITH_PIECE = 64  # places
@@ -57,6 +58,7 @@ class NearCopies:
         self._absent = _MOST_ABSENT
         self._places = _MOST_PLACES
         self._scanned = 0
+        self._with_two_left = _MOST_WITH_TWO
 
     def first(self, arguments: Any) -> Slip | None:
         """Returns the slip of the first near copy among the names in a call's arguments; None if there is none.
@@ -64,17 +66,19 @@ class NearCopies:
         Args:
             arguments: As parsed.
         """
-        creates, creates_one = brings_content(arguments), creates_file(arguments)
+        contents = contents_in(arguments)  # an edit has two, and a file that has one may be new
         for name in names_in(arguments):
             self._names -= 1
             if self._names < 0:
                 return None
             if self._is_said(name):
                 continue
-            slips = self._slips(name, may_have_two=not creates)
+            slips = self._slips(name, may_have_two=contents == 0)
             if not slips or any(self._is_spelt(slip) or _is_said_right(slip, name, arguments) for slip in slips):
                 continue
-            if not is_derived(slips, creates=creates, creates_file=creates_one, is_like_a_word=self._is_like_a_word):
+            if not is_derived(
+                slips, creates=contents > 0, creates_file=contents == 1, is_like_a_word=self._is_like_a_word
+            ):
                 return slips[0]
         return None
 
@@ -173,15 +177,16 @@ class NearCopies:
     def _with_two(self, name: str) -> Sequence[Slip]:
         """Returns both slips of a long name if the prompt has exactly one that differs from it in two places.
 
-        One of the pieces of the name is intact. The rarest leads to the names to compare.
+        One of the pieces of the name is intact, and leads to the names to compare.
         """
-        if len(name) < _LEAST_WITH_TWO:
+        self._with_two_left -= 1
+        if len(name) < _LEAST_WITH_TWO or self._with_two_left < 0:
             return ()
         text, found = self._text or "", dict[str, None]()
         parts = 3 if len(name) < _MANY_PARTS else 5
         size = len(name) // parts
         pieces = [(name[at : at + size], at) for at in range(0, parts * size, size)]
-        for piece, at in sorted(pieces, key=lambda each: text.count(each[0])):
+        for piece, at in pieces:
             for place in islice(self._found(text, piece), _MOST_WITH_PIECE):
                 if " " in name:  # other words stand around it
                     found[text[max(place - at, 0) : place - at + len(name)]] = None

@@ -65,10 +65,54 @@ def suspected(name: Any, prompt: str = PROMPT, **others: Any) -> str | None:
         ("10.21.37.199", "10.21.37.144"),
         (1877.75, "1523.75"),
         ("https://github.com/acme/router/pull/9083", "https://github.com/acme/router/pull/1183"),
+        ("cat serve/gaurd/core/choice.py | head", "serve/guard/core/choice.py"),
+        ("Please read serve/gaurd/core/choice.py first", "serve/guard/core/choice.py"),
+        ("serve/guard/core/choic", "serve/guard/core/choice.py"),
+        ("rve/gateway/pipeline.py", "serve/gateway/pipeline.py"),
+        ("3f2a9c41-77d0-4e12-9b55-c0ffee12a", "3f2a9c41-77d0-4e12-9b55-c0ffee12ab90"),
+        ("3f2a9c41-77d0-4e129b55-c0ffee12ab90", "3f2a9c41-77d0-4e12-9b55-c0ffee12ab90"),
+        ("call-Zk3vQ81mXw0PbL7tR5yHn2Ac", "call_Zk3vQ81mXw0PbL7tR5yHn2Ac"),
     ],
 )
 def test_one_slip_in_a_name_of_the_prompt_is_suspected(name: Any, source: str | None) -> None:
     assert suspected(name) == source
+
+
+@pytest.mark.parametrize(
+    ("name", "source"),
+    [
+        ("serve/core/choice.py", "serve/guard/core/choice.py"),
+        ("serve/choice.py", "serve/guard/core/choice.py"),
+        ("https://github.com/router/pull/1183", "https://github.com/acme/router/pull/1183"),
+        ("/repo/guard/core/choice.py", None),
+        ("/core/choice.py", None),
+        ("guard/core/choice.py", None),
+    ],
+)
+def test_a_path_without_a_folder_is_suspected_and_one_from_another_root_is_not(name: str, source: str | None) -> None:
+    assert suspected(name) == source
+
+
+@pytest.mark.parametrize(
+    ("name", "source"),
+    [
+        ("surve/guard/core/chpice.py", "serve/guard/core/choice.py"),
+        ("3e2a9c41-77d0-4e12-9b55-c0ffee12ac90", "3f2a9c41-77d0-4e12-9b55-c0ffee12ab90"),
+        ("call_Yk3vQ81mXw0PbL7tR5yHn3Ac", "call_Zk3vQ81mXw0PbL7tR5yHn2Ac"),
+        ("#W3378146", "#W2378156"),
+        ("TCK-2034-473313", "TCK-2024-471313"),
+        (110829223051, "100829223041"),
+        ("models_kimi-k3_config.json", None),
+        ("serve/cabin/core/pipe.py", None),
+    ],
+)
+def test_two_slips_in_a_long_name_are_suspected_if_only_one_name_is_that_near(name: Any, source: str | None) -> None:
+    assert suspected(name) == source
+
+
+def test_two_slips_between_two_names_are_nobodys_copy() -> None:
+    prompt = "id 7f3a9c41e2, id 7f3a9c45e8, see all"
+    assert suspected("7b3a9c4fe2", prompt.replace("45e8", "4fe8")) is None
 
 
 @pytest.mark.parametrize(
@@ -122,6 +166,20 @@ GIVEN_ON_PURPOSE = {
     "v0.32.1-rc.0": "0.32.1-rc.0",
     "locks/lock.314.toml": "locks/lock.31x.toml",
     "664a062ac74a8ad104e0e80f": "664a062ac74a8ad104e0e80e",
+    "keywords/indentifiers": "as soft keywords/identifiers are no longer supported",
+    "tests/onig.test": "tests/manonig.test linguist-generated=true",
+    "stdint.h": "#include <stdio.h>",
+    "read_utf16le_line": "read_utf16_line(&mut reader, 0x00);",
+    "-10E-1000010001": "-10E-1000000001",
+    "test1228": "test3223 test3224 test3228",
+    "COLUMNS=300": "COLUMNS=10000",
+    "ZendDiactorosPsr17Factory": "LaminasDiactorosPsr17Factory",
+    "zackse@gmail.com": "cjlarose@gmail.com",
+    "slim:4.0.0-alpha": "slim:4.0.0-beta",
+    "Minitest/AssertOutput:": "Minitest/AssertOperator:",
+    "/src/doc/build": "/doc/build",
+    "4CE292301EF4A386008DA555": "4CE292381EF4B116008DA555",
+    "my-other-package": "my_other_package",
     "4F36C3A7E075BA6452D10EEB81E7F189FF489B74": "4F36C3A7E075BA6452D10EEB81E7F189FF489B83",
 }
 
@@ -161,6 +219,11 @@ def test_in_a_line_of_a_file_only_opaque_names_are_copies(line: str) -> None:
         ("a fix of CVE-2026-34073\n", "CVE-2026-32597"),
         ("GET = 0b00_0000_0100;\n", "0b0_0000_0100"),
         ("r2770_gitignore_error, all of it {", "r3067_gitignore_error"),
+        ("see GO-2026-5942\n", "GO-2026-5026"),
+        ("packUInt16UInt16(left)\n", "packUInt16UInt8"),
+        ("NGX_HTTP_VERSION_20\n", "NGX_HTTP_VERSION_10"),
+        ("0x30000010L\n", "0x3000001fL"),
+        ('b"25716f358c32750"\n', "25716f358c32750e"),
         (
             "MIIDXTCCAkWgAwIBAgIJAKL0UG+mRkmQMA0GCSqGSIb3DQEBCwUAMEUxCzAJMPc0",
             "MIIDXTCCAkWgAwIBAgIJAKL0UG+mRkmQMA0GCSqGSIb3DQEBCwUAMEUxCzAJKEQ0",
@@ -184,6 +247,14 @@ def test_a_file_that_is_written_may_have_a_new_name_and_one_that_is_read_may_not
     prompt = "see src/parsing/annotated_value.py"
     assert suspected("src/parsing/annotxqed_value.py", prompt) == "src/parsing/annotated_value.py"
     assert suspected("src/parsing/annotxqed_value.py", prompt, content="a = 1\nb = 2\n") is None
+
+
+@pytest.mark.parametrize("path", ["src/GettableProperty.cs", "src/CSV/CSV/rows.cs", "src/deep/GetableProperty.cs"])
+def test_a_new_file_may_have_any_name_and_an_edited_one_may_not(path: str) -> None:
+    prompt = "src/GetableProperty.cs src/CSV/rows.cs"
+    assert suspected(path, prompt, content="a\nb\n") is None
+    edited = "src/GettableProperty.cs"
+    assert suspected(edited, prompt, old="a\nb\n", new="a\nc\n") == "src/GetableProperty.cs"
 
 
 def test_another_way_to_write_the_same_characters_is_no_slip() -> None:

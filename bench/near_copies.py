@@ -2,8 +2,8 @@
 
 False alarms: gold calls of BFCL, and edits of real source files, which are the commits of git repositories (`--repo`,
 this one by default): the prompt has a commit's message, the tree before it and the old file, the calls write each hunk.
-Slips: names of many kinds in a prompt of 20 kB among others of their kind, changed by one character, two that change
-places, or a token of two to four characters. Last the CPU time beside that of the whole guarded answer.
+Slips: names of many kinds in a prompt of 20 kB among others of their kind, changed as `SLIPS` says. Last the CPU time
+beside that of the whole guarded answer.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from time import process_time
 from typing import Any
 
 from bench.public import bfcl
+from bench.public.suites import tau2_cases
 from serve.config.guard import GuardConfig
 from serve.guard.core import check_answer
 from serve.guard.core.near_copies import NearCopies
@@ -320,24 +321,36 @@ def cpu_us(setting: str, path: str, length: int, runs: int = 200) -> float:
     return (process_time() - began_s) / runs * 1e6
 
 
-def _alarms(name: str, calls: Iterable[Call]) -> None:
-    judged = [suspects(*call) for call in calls]
-    print(f"| {name} | {len(judged):,} | {sum(judged)} |", flush=True)
+def _alarms(name: str, calls: Iterable[Call], *, show: bool) -> None:
+    found = [_slip(*call) for call in calls]
+    slips = [slip for slip in found if slip is not None]
+    print(f"| {name} | {len(found):,} | {len(slips)} |", flush=True)
+    if show:
+        print("".join(f"  {slip.name!r} for {slip.source!r}\n" for slip in slips), end="", flush=True)
 
 
 def main() -> None:
     """Prints the tables."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--bfcl", type=Path, default=bfcl.folder(), help="the folder of BFCL_v4_*.json")
+    parser.add_argument("--tau2", type=Path, help="the folder of tau2-bench's domains")
+    parser.add_argument("--show", action="store_true", help="the names that are suspected")
     parser.add_argument("--repo", type=Path, action="append", help="a git repository whose commits are edits")
     parser.add_argument("--commits", type=int, default=150, help="of each repository")
     parser.add_argument("--trials", type=int, default=400, help="of each kind of name and slip")
     asked = parser.parse_args()
     print("| calls of | calls | suspected |\n|---|---|---|")
     if asked.bfcl is not None:
-        _alarms("BFCL v4, gold", gold_calls(asked.bfcl))
+        _alarms("BFCL v4, gold", gold_calls(asked.bfcl), show=asked.show)
+    if asked.tau2 is not None:
+        calls = (
+            (case.body["messages"][0]["content"], arguments)
+            for case in tau2_cases(asked.tau2)
+            for _, arguments in case.calls or ()
+        )
+        _alarms("tau2-bench, gold", calls, show=asked.show)
     for repo in asked.repo or [ROOT]:
-        _alarms(f"{repo.resolve().name}, edits", edits(repo, asked.commits))
+        _alarms(f"{repo.resolve()}, edits", edits(repo, asked.commits), show=asked.show)
     print(f"\n| names | {' | '.join(SLIPS)} |\n|---|{'---|' * len(SLIPS)}")
     for kind in KINDS:
         shares = (found_share(kind, slip, asked.trials) for slip in SLIPS)

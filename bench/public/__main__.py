@@ -1,8 +1,9 @@
-"""`python -m bench.public`: public suites against any OpenAI URL, or through this gateway over simulated engines.
+"""`python -m bench.public`: public suites against any OpenAI URL, or through this gateway over engines that it starts.
 
 Without `--arm`, an engine that copies what it is told is played alone and behind the gateway, clean and with faults in
-a share of its answers; with `--arm NAME=URL`, given once or more often, whatever is there. Each answer is one line of
-`--out`. Suites: `kvv` (schemas of Kimi-Vendor-Verifier), `maskbench`, `bfcl`, `multi_turn` and `formats` (if
+a share of its answers; with `--real`, vLLM with a tiny model and a drafter, on the CPU, which is hardly ever right, but
+need not break what it writes; with `--arm NAME=URL`, given once or more often, whatever is there. Each answer is one
+line of `--out`. Suites: `kvv` (schemas of Kimi-Vendor-Verifier), `maskbench`, `bfcl`, `multi_turn` and `formats` (if
 `bfcl-eval` is installed, or `--bfcl DIR`), `tau2` (`--tau2 DIR`, the folder of its domains), `k2vv` (`--k2vv FILE`, a
 request set of K2-Vendor-Verifier).
 """
@@ -12,18 +13,22 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from importlib.metadata import version
 from itertools import islice
 from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 
+from bench.gateway.traffic import MODEL
 from bench.guard.correctness import OFF
 from bench.guard.rig import engine, engines, gateway, gateway_config
+from bench.peers import launched
 from bench.public import bfcl
 from bench.public.arms import VERDICTS, Row, play
 from bench.public.picture import picture
@@ -34,6 +39,8 @@ from serve.errors import ConfigError
 
 ROOT = Path(__file__).parents[2]
 _OF_BFCL = ("multi_turn", "formats")  # suites that lie in BFCL's folder
+_KEY_ENV = "SPECGATE_BENCH_KEY"
+_PROVEN = ["tools_auto", "tools_forced", "json_object", "json_schema"]  # so that the drafter gets them
 RESULTS = ROOT / "bench" / "results" / "public.json"
 
 
@@ -69,6 +76,26 @@ def simulated(rate: float) -> Iterator[dict[str, str]]:
         yield arms
 
 
+@contextmanager
+def real() -> Iterator[dict[str, str]]:
+    """Serves two arms: vLLM with a drafter alone, and behind the gateway, with another one as the standard pool."""
+    from bench.real_engine.engine import KEY, engine
+
+    os.environ[_KEY_ENV] = KEY
+    with ExitStack() as stack:
+        urls = {
+            pool: stack.enter_context(launched(engine("tiny", pool), "", MODEL)).url
+            for pool in ("speculative", "standard")
+        }
+        facts = {"engine": "vllm", "engine_version": version("vllm"), "method": "none"}
+        remote = {"kind": "remote", "api_key_env": _KEY_ENV}
+        drafted = {"facts": facts | {"method": "draft_model"}, "proven": _PROVEN, "url": urls["speculative"]}
+        pools = {"speculative": remote | drafted, "standard": remote | {"facts": facts, "url": urls["standard"]}}
+        model = {"family": "qwen3-coder", "grammar": "qwen3_coder", "guard": {"mode": "heal"}, "pools": pools}
+        front = stack.enter_context(gateway({"models": {MODEL: model}, "quarantine": dict(OFF)}))[0]
+        yield {"engine, vLLM": urls["speculative"], "gateway, vLLM": front}
+
+
 def table(rows: Sequence[Row]) -> list[dict[str, object]]:
     """Returns a line for each suite and arm."""
     counts: dict[tuple[str, str], Counter[str]] = {}
@@ -84,8 +111,9 @@ def _played(arms: Mapping[str, str], cases: Sequence[PublicCase], options: argpa
     rows: list[Row] = []
     for arm, url in arms.items():
         plan = ProbePlan(
-            url=url, model=options.model, cells=(), trials=1, temperature=0.0, max_tokens=None, speculative=None,
-            concurrency=options.concurrency, timeout_s=options.timeout_s, api_key_env=options.api_key_env, tolerate=0,
+            url=url, model=options.model, cells=(), trials=1, temperature=0.0, max_tokens=options.max_tokens,
+            speculative=None, concurrency=options.concurrency, timeout_s=options.timeout_s,
+            api_key_env=options.api_key_env, tolerate=0,
         )  # fmt: skip
         rows += asyncio.run(play(arm, plan, cases))
     return sorted(rows, key=lambda row: row.suite)
@@ -95,7 +123,9 @@ def main() -> None:
     """Plays the suites, prints the table, and keeps the answers' verdicts."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--arm", action="append", metavar="NAME=URL", help="an endpoint; simulated ones if not given")
+    parser.add_argument("--real", action="store_true", help="play vLLM on the CPU, alone and behind the gateway")
     parser.add_argument("--model", default="m")
+    parser.add_argument("--max-tokens", type=int, help="length limit of every answer")
     parser.add_argument("--suites", default=",".join(SUITES), help="comma-separated")
     parser.add_argument("--most", type=int, default=250, help="cases of each suite, spread over all of it")
     parser.add_argument("--faults", type=float, default=0.25, help="share of the faulty engine's answers")
@@ -124,6 +154,11 @@ def main() -> None:
         if strange := [arm for arm in options.arm if "=" not in arm]:
             parser.error(f"--arm is NAME=URL, not {strange[0]}")
         rows = _played(dict(arm.split("=", 1) for arm in options.arm), cases, options)
+    elif options.real:
+        options.model, options.api_key_env = MODEL, _KEY_ENV
+        with real() as arms:
+            rows = _played(arms, cases, options)
+        RESULTS.with_stem("public_real").write_text(_json({"rows": table(rows), "answers": _wrong(rows)}))
     else:
         with simulated(options.faults) as arms:
             rows = _played(arms, cases, options)

@@ -70,6 +70,8 @@ async def play(
 async def _row(arm: str, plan: ProbePlan, client: AsyncOpenAI, case: PublicCase, *, stream: bool) -> Row:
     began_s = time.monotonic()
     body = {**case.body, "model": plan.model, "stream": stream, "temperature": plan.temperature or 0.0}
+    if plan.max_tokens is not None:
+        body["max_tokens"] = plan.max_tokens
     pool = ""
     verdict: PublicVerdict
     try:

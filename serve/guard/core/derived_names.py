@@ -24,7 +24,7 @@ _LEAST_REPETITION = 3
 _NUMBERED = re.compile(r"[A-Za-z]+[-_ ]?\d{1,3}|[A-Za-z]?[a-z]{3,}\d{4}")  # `USR005`, `test1228`
 _ESCAPE = re.compile(r"(%|\\x)[\dA-Fa-f]?$")
 _VERSION = re.compile(
-    r"\d+(\.\d+)+([-.]?(alpha|beta|a|b|rc|dev|post)\.?\d*)?|(?<=[@-])v\d+$|0x0[\da-f]{5}|\d{4}-\d\d-\d\d"
+    r"\d+(\.\d+)+([-.]?(alpha|beta|a|b|rc|dev|post)\.?\d*)?|(?<=[@-])v\d+$|(?<=v)\d+(_\d+)+|0x0[\da-f]{5}|\d{4}-\d\d-\d\d"
 )
 _BRANCHES = frozenset({"main", "master", "latest", "stable", "develop", "trunk"})
 _WORD = re.compile(r"[^\W_]+")

@@ -18,10 +18,11 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from importlib.metadata import version
 from itertools import islice
 from pathlib import Path
 
+import httpx
+from openai import OpenAIError
 from rich.console import Console
 from rich.table import Table
 
@@ -35,6 +36,7 @@ from bench.public.picture import picture
 from bench.public.suites import SUITES, PublicCase
 from bench.schemas import MASKBENCH, SHARED
 from lab.probe.plan import ProbePlan
+from lab.probe.runner import client_of
 from serve.errors import ConfigError
 
 ROOT = Path(__file__).parents[2]
@@ -87,7 +89,7 @@ def real() -> Iterator[dict[str, str]]:
             pool: stack.enter_context(launched(engine("tiny", pool), "", MODEL)).url
             for pool in ("speculative", "standard")
         }
-        facts = {"engine": "vllm", "engine_version": version("vllm"), "method": "none"}
+        facts = {"engine": "vllm", "engine_version": "0.32.0", "method": "none"}
         remote = {"kind": "remote", "api_key_env": _KEY_ENV}
         drafted = {"facts": facts | {"method": "draft_model"}, "proven": _PROVEN, "url": urls["speculative"]}
         pools = {"speculative": remote | drafted, "standard": remote | {"facts": facts, "url": urls["standard"]}}
@@ -107,14 +109,35 @@ def table(rows: Sequence[Row]) -> list[dict[str, object]]:
     ]
 
 
+async def only_model(plan: ProbePlan) -> str:
+    """Returns the model that an endpoint has.
+
+    Args:
+        plan: How to reach it.
+
+    Raises:
+        ConfigError: It does not say, or has several.
+    """
+    try:
+        async with client_of(plan, plan.base_url) as client:
+            names = [model.id async for model in client.models.list()]
+    except (OpenAIError, httpx.HTTPError) as error:
+        raise ConfigError(f"{plan.base_url}/models does not answer: {error}; is it an OpenAI endpoint?") from error
+    if len(names) != 1:
+        raise ConfigError(f"{plan.url} has the models {', '.join(names) or '(none)'}; name one with --model")
+    return names[0]
+
+
 def _played(arms: Mapping[str, str], cases: Sequence[PublicCase], options: argparse.Namespace) -> list[Row]:
     rows: list[Row] = []
     for arm, url in arms.items():
         plan = ProbePlan(
-            url=url, model=options.model, cells=(), trials=1, temperature=0.0, max_tokens=options.max_tokens,
+            url=url, model=options.model or "", cells=(), trials=1, temperature=0.0, max_tokens=options.max_tokens,
             speculative=None, concurrency=options.concurrency, timeout_s=options.timeout_s,
             api_key_env=options.api_key_env, tolerate=0,
         )  # fmt: skip
+        if not plan.model:
+            plan = replace(plan, model=asyncio.run(only_model(plan)))
         rows += asyncio.run(play(arm, plan, cases))
     return sorted(rows, key=lambda row: row.suite)
 
@@ -124,7 +147,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--arm", action="append", metavar="NAME=URL", help="an endpoint; simulated ones if not given")
     parser.add_argument("--real", action="store_true", help="play vLLM on the CPU, alone and behind the gateway")
-    parser.add_argument("--model", default="m")
+    parser.add_argument("--model", help="its name at the endpoints, if they have several")
     parser.add_argument("--max-tokens", type=int, help="length limit of every answer")
     parser.add_argument("--suites", default=",".join(SUITES), help="comma-separated")
     parser.add_argument("--most", type=int, default=250, help="cases of each suite, spread over all of it")
@@ -153,13 +176,17 @@ def main() -> None:
     if options.arm:
         if strange := [arm for arm in options.arm if "=" not in arm]:
             parser.error(f"--arm is NAME=URL, not {strange[0]}")
-        rows = _played(dict(arm.split("=", 1) for arm in options.arm), cases, options)
+        try:
+            rows = _played(dict(arm.split("=", 1) for arm in options.arm), cases, options)
+        except ConfigError as error:
+            parser.error(str(error))
     elif options.real:
         options.model, options.api_key_env = MODEL, _KEY_ENV
         with real() as arms:
             rows = _played(arms, cases, options)
         RESULTS.with_stem("public_real").write_text(_json({"rows": table(rows), "answers": _wrong(rows)}))
     else:
+        options.model = "m"
         with simulated(options.faults) as arms:
             rows = _played(arms, cases, options)
         RESULTS.write_text(_json({"faults": options.faults, "rows": table(rows), "not right": _wrong(rows)}))

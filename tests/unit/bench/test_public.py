@@ -1,22 +1,26 @@
 """Public suites: how their cases are read, asked and judged."""
 
+import asyncio
 import gzip
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from xml.etree.ElementTree import fromstring
 
 import pytest
 
-from bench.public.__main__ import chosen, table
-from bench.public.arms import Row, judged
+from bench.public.__main__ import chosen, only_model, table
+from bench.public.arms import Row, judged, play
 from bench.public.picture import picture
 from bench.public.suites import SUITES, PublicCase
 from bench.public.written_calls import FORMS
+from lab.probe.plan import ProbePlan
 from lab.sim import SimSettings
 from lab.sim.generation import Generation
 from serve.errors import ConfigError
 from serve.parsing.deltas import fold_deltas
+from tests.support.sims import engine
 
 BFCL = {
     "id": "parallel_0",
@@ -209,6 +213,13 @@ def test_calls_are_written_as_text_in_four_forms(form: str, text: str) -> None:
     assert FORMS[form]([("f", {"a": 1, "b": "Ø"}), ("g", {})]) == text
 
 
+def plan_for(url: str) -> ProbePlan:
+    return ProbePlan(
+        url=url, model="m", cells=(), trials=1, temperature=0.0, max_tokens=None, speculative=None, concurrency=2,
+        timeout_s=10, api_key_env=None, tolerate=0,
+    )  # fmt: skip
+
+
 def test_a_folder_that_holds_something_else_is_named(tmp_path: Path) -> None:
     (tmp_path / "airline").mkdir()
     (tmp_path / "airline" / "tasks.json").write_text("")
@@ -233,3 +244,14 @@ def test_the_picture_has_a_bar_for_each_verdict_that_came_up() -> None:
     bars = [each for each in root if each.tag.endswith("rect") and each.get("height") == "14"]
     assert [each.get("width") for each in bars] == ["140.0", "280.0"]
     assert any("a & b: arm" in (each.text or "") for each in root)
+
+
+def test_any_endpoint_is_played_with_the_only_model_that_it_has(folders: dict[str, Path | None]) -> None:
+    cases = chosen({"bfcl": folders["bfcl"], "kvv": folders["kvv"]}, ["bfcl", "kvv"], 2)
+    with engine(model="only") as url:
+        plan = plan_for(url)
+        assert asyncio.run(only_model(plan)) == "only"
+        rows = asyncio.run(play("it", replace(plan, model="only", max_tokens=1000), cases))
+    assert [row.verdict for row in rows] == ["right"] * 3
+    with pytest.raises(ConfigError, match="does not answer"):
+        asyncio.run(only_model(plan))

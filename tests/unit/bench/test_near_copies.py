@@ -1,0 +1,47 @@
+"""What `bench.near_copies` plants and what it takes for right."""
+
+import random
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from bench.near_copies import KINDS, SLIPS, edits, found_share, suspects
+
+
+@pytest.mark.parametrize("slip", SLIPS.values(), ids=SLIPS)
+def test_a_slip_changes_a_name_that_can_have_it(slip: Callable[[str, random.Random], str]) -> None:
+    chance = random.Random(3)
+    assert all(slip("src/a_parts/b-list_7/Main_3.py", chance) != "src/a_parts/b-list_7/Main_3.py" for _ in range(20))
+
+
+@pytest.mark.parametrize("slip", ["one character", "two swapped", "one token", "two characters"])
+@pytest.mark.parametrize("kind", ["path", "UUID", "call id", "ticket"])
+def test_most_slips_are_found(kind: str, slip: str) -> None:
+    assert (found_share(kind, slip, 20) or 0) >= 0.9
+
+
+def test_names_that_cannot_have_a_slip_have_no_share() -> None:
+    assert found_share("UUID", "lost folder", 5) is None
+    assert (found_share("URL", "lost folder", 20) or 0) >= 0.9
+    assert set(KINDS) >= {"path", "URL"}
+
+
+def test_edits_are_the_commits_of_any_repository(tmp_path: Path) -> None:
+    def git(*arguments: str) -> None:
+        who = ("-c", "user.name=a", "-c", "user.email=a@example.com")
+        subprocess.run(["git", "-C", tmp_path, *who, *arguments], check=True, capture_output=True)
+
+    git("init", "-q")
+    for text in ("one\ntwo\n", "one\nthree 9f2c41ab77d0e412\n"):
+        (tmp_path / "a.txt").write_text(text)
+        git("add", "a.txt")
+        git("commit", "-q", "-m", "see 9f2c41ab77d0e413")
+    found = [*edits(tmp_path, 5)]
+    assert [sorted(call) for _, call in found] == [
+        ["new_string", "old_string", "path"],
+        ["line", "path"],
+        ["content", "path"],
+    ]
+    assert not any(suspects(*each) for each in found)

@@ -21,6 +21,7 @@ _RECORD_DIGITS = 3  # that make a name one of a record: nobody guesses them
 _OPAQUE_CHARS, _LONG_NUMBER = 8, 6
 _TOKEN_CHARS = 4
 _LEAST_REPETITION = 3
+_MOST_TURNS = 2  # between letters and digits, that a name with a meaning has: `gpt4o`
 _NUMBERED = re.compile(r"[A-Za-z]+[-_ ]?\d{1,3}|[A-Za-z]?[a-z]{3,}\d{4}")  # `USR005`, `test1228`
 _ESCAPE = re.compile(r"(%|\\x)[\dA-Fa-f]?$")
 _VERSION = re.compile(
@@ -92,12 +93,22 @@ def misses_folder(slip: Slip) -> bool:
     return 0 < start < len(name) and name[start:] == source[start + missing :] and "" not in source[start:]
 
 
+def is_stray_capital(slip: Slip) -> bool:
+    """Returns whether one letter within a word has the other case, in a path or symbol that has no humps: `guArd/x`."""
+    if slip.size != 1 or slip.said.casefold() != slip.meant.casefold():
+        return False
+    has_no_humps = slip.source.islower() or slip.source.isupper()
+    return has_no_humps and slip.before[-1:].isalpha() and ("/" in slip.source or "_" in slip.source)
+
+
 def _is_uneven(slip: Slip) -> bool:
     """Returns whether a sign between words differs where the same word of signs has others like it: `a_b-c`, `ab-c`."""
     sign = slip.meant
     if len(sign) != 1 or sign not in "-_ :":
         return False
-    return sign in _around(slip) or (slip.said in ("-", "_") and ("@" in slip.name or is_opaque(slip)))
+    if sign in _around(slip) or "@" in slip.behind:
+        return True
+    return is_opaque(slip) if slip.said in ("-", "_") else digit_turns(slip.word) > _MOST_TURNS and is_random(slip.word)
 
 
 def _around(slip: Slip) -> str:
@@ -109,7 +120,7 @@ def _around(slip: Slip) -> str:
 
 def _is_other_spelling(slip: Slip) -> bool:
     """Capitals, the signs between words, or other code points: `foo-bar` for `foo_bar`, 1,000 for 1000."""
-    if _is_uneven(slip):
+    if _is_uneven(slip) or is_stray_capital(slip):
         return False
     name, source = _letters(slip.name), _letters(slip.source)
     if name == source or (name.casefold() == source.casefold() and not is_opaque(slip)):
@@ -224,7 +235,7 @@ def _is_other_branch(slip: Slip) -> bool:
 def _is_other_letter(slip: Slip) -> bool:
     """A letter or two that stand alone, as of a zone or a language: `us-east1-c` for `us-east1-b`."""
     word, source = slip.word, slip.source_word
-    few = word.isalpha() and source.isalpha() and max(len(word), len(source)) <= _FEW_LETTERS
+    few = word.isalpha() and source.isalpha() and word.isascii() and max(len(word), len(source)) <= _FEW_LETTERS
     return few and not slip.swaps and source not in ENDINGS and not is_opaque(slip)
 
 
@@ -288,7 +299,7 @@ def _is_other_word(slip: Slip, *, creates: bool) -> bool:
         return True
     if (slip.said + slip.meant).isdigit():
         return "@" not in slip.name and _is_counted(slip.source_number)
-    if "@" in slip.name or "/" in slip.behind.rstrip("/"):
+    if "@" in slip.name or _STROKE.search(slip.behind.rstrip("/\\")):
         return False
     stem = _FAMILIAR.sub("", slip.source_word)
     kept = len(stem) - len(slip.meant)

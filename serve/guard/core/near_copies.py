@@ -13,7 +13,7 @@ from itertools import islice, pairwise
 from typing import Any
 
 from serve.guard.core.argument_names import contents_in, names_in, texts_in
-from serve.guard.core.derived_names import is_derived, is_opaque, misses_folder, says_twice
+from serve.guard.core.derived_names import is_derived, is_opaque, is_stray_capital, misses_folder, says_twice
 from serve.guard.core.slip import Slip
 from serve.guard.core.two_slips import two_slips
 
@@ -102,7 +102,12 @@ class NearCopies:
 
     def _is_spelt(self, slip: Slip) -> bool:
         """Returns whether the prompt has the name in other capitals, or elsewhere the word that changed."""
-        if says_twice(slip) or misses_folder(slip) or (is_opaque(slip) and not slip.word.isalpha()):
+        if (
+            says_twice(slip)
+            or misses_folder(slip)
+            or is_stray_capital(slip)
+            or (is_opaque(slip) and not slip.word.isalpha())
+        ):
             return False
         if self._stands_in(self._lower, slip.name.casefold()):
             return True

@@ -71,6 +71,8 @@ def suspected(name: Any, prompt: str = PROMPT, **others: Any) -> str | None:
         ("rve/gateway/pipeline.py", "serve/gateway/pipeline.py"),
         ("3f2a9c41-77d0-4e12-9b55-c0ffee12a", "3f2a9c41-77d0-4e12-9b55-c0ffee12ab90"),
         ("3f2a9c41-77d0-4e129b55-c0ffee12ab90", "3f2a9c41-77d0-4e12-9b55-c0ffee12ab90"),
+        ("serve/guArd/core/guard.py", "serve/guard/core/guard.py"),
+        ("callZk3vQ81mXw0PbL7tR5yHn2Ac", "call_Zk3vQ81mXw0PbL7tR5yHn2Ac"),
         ("call-Zk3vQ81mXw0PbL7tR5yHn2Ac", "call_Zk3vQ81mXw0PbL7tR5yHn2Ac"),
     ],
 )

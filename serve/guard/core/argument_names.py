@@ -37,6 +37,7 @@ _KNOWN = re.compile(
     r"(CVE|GO|PYSEC|RUSTSEC|DSA|USN)-\d{4}-\d+|GHSA(-\w{4}){3}|0b[01_]+|0x[\da-f]{1,16}u?l*", re.IGNORECASE
 )
 _EXPONENT = re.compile(r"[+-]?[\d.]+[eE][+-]?\d+")
+_SETTING = re.compile(r"(?:--[\w.-]+|[A-Z][A-Z0-9_]*)=(\S*)")  # only its value is a name
 _COMMAND = re.compile(rf"(sudo |[A-Z_]+=\S+ )*({'|'.join(_PROGRAMS.split())}) ")
 _PROSE = re.compile(r"[A-Z][A-Za-z']* [^<>{}=;\"`]+")
 _HUMP_OR_RUN = re.compile(r"[A-Z][a-z]{2,}|[a-z]{3,}|[A-Z]{4,}")
@@ -144,6 +145,8 @@ def _names_of(text: str) -> Iterable[str]:
         opaque = _OPAQUE_IN_TEXT.findall(text)
         return [word for word in opaque if _has_random_piece(word) and not _MOMENT.match(word)]
     text = text.strip()
+    if setting := _SETTING.fullmatch(text):
+        text = setting[1]
     if len(text) < LEAST_CHARS:
         return ()
     if len(text) <= _MOST_CHARS and _WHOLE.fullmatch(text):

@@ -48,6 +48,7 @@ _WORD = re.compile(r"[^\W_]+")
 _PUNCTUATION = ".,:;!?"
 _DATE = (
     r"\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}([T ].*)?|\d{1,2}(:\d\d){1,2}|\d{4}-\d\d|(\d+[dhms]){2,}|[12]\d{3}[01]\d[0-3]\d"
+    r"|1[5-9]\d{8}(\d{3})?(\.\d+)?"  # seconds since 1970, which are computed
 )
 _MOMENT = re.compile(_DATE)
 _ENDINGS = """
@@ -117,8 +118,10 @@ def _all_names(arguments: Any) -> Iterator[str]:
     for value in _values(arguments):
         if isinstance(value, str):
             yield from _names_of(value)
-        elif isinstance(value, int | float) and is_number(text := _written(value)):
-            yield text
+        elif isinstance(value, int | float):
+            text = _written(value)
+            if is_number(text) and not _MOMENT.fullmatch(text):
+                yield text
 
 
 def _values(arguments: Any) -> Iterator[Any]:

@@ -262,6 +262,12 @@ def _is_word(part: str) -> bool:
     return part.rstrip("0123456789").isalpha() and part[:2].isalpha()
 
 
+def _is_other_parameter(slip: Slip) -> bool:
+    """Another word in a query: `sort=desc` for `sort=asc`."""
+    is_word = slip.word.isalpha() and slip.source_word.isalpha()
+    return "?" in slip.before and slip.size > 1 and not slip.swaps and is_word
+
+
 def _is_somebody_else(slip: Slip) -> bool:
     """Another person's address at the same host."""
     person = slip.source.partition("@")[0]
@@ -279,7 +285,7 @@ _RULES_OF_ROWS = (_is_next_number, _is_next_hash)  # two slips in one name make 
 _RULES = (
     _is_other_spelling, _is_longer_or_shorter, _is_other_form, _is_other_kind_of_file, _is_other_version,
     _is_placeholder, _is_other_branch, _is_other_letter, _is_other_hump, _is_escape, _is_other_host,
-    _is_somebody_else,
+    _is_somebody_else, _is_other_parameter,
 )  # fmt: skip
 
 

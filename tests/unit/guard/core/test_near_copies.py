@@ -176,6 +176,8 @@ GIVEN_ON_PURPOSE = {
     "-10E-1000010001": "-10E-1000000001",
     "test1228": "test3223 test3224 test3228",
     "COLUMNS=300": "COLUMNS=10000",
+    "https://x.example.com/q?id=9f2c41ab&sort=asc": "https://x.example.com/q?id=9f2c41ab&sort=desc",
+    "1717171717": "1717175317",
     "ERLANG_VERSION=20": "ERLANG_VERSION=25",
     "--ingress.proxyreadtimeout=60": "--ingress.proxysendtimeout=60",
     "ZendDiactorosPsr17Factory": "LaminasDiactorosPsr17Factory",

@@ -42,14 +42,15 @@ ACTIONS = {
          "logits_processors", "custom_logit_processor", "lora_path", "chat_template", "guided_decoding_backend",
          "prompt_embeds", "input_embeds", "media_io_kwargs", "mm_processor_kwargs", "prompt_logprobs",
          "use_beam_search", "api_base", "base_url", "api_key", "user_config", "extra_headers",
-         "extra_body", "fallbacks", "model_list", "litellm_params", "custom_llm_provider", "vertex_credentials",
+         "fallbacks", "model_list", "litellm_params", "custom_llm_provider", "vertex_credentials",
          "mock_response", "mock_tool_calls", "mock_timeout", "mock_delay", "mock_testing_fallbacks", "guardrails",
          "litellm_credential_name", "aws_access_key_id", "aws_secret_access_key", "aws_session_token",
          "azure_ad_token"),
         REFUSE,
     ),
     **dict.fromkeys(
-        ("request_id", "rid", "session_id", "priority", "data_parallel_rank", "cache_salt", "vllm_xargs"),
+        ("request_id", "rid", "session_id", "priority", "data_parallel_rank", "cache_salt", "vllm_xargs",
+         "extra_body"),  # in it, other gateways would find what is refused above
         STRIP,
     ),
 }  # fmt: skip

@@ -8,7 +8,7 @@ import msgspec
 
 from serve.errors import InvalidRequestError
 from serve.request.completion import MALFORMED, not_json
-from serve.request.density import LARGE_BYTES, check_numbers
+from serve.request.density import LARGE_BYTES, check_marks, check_numbers
 from serve.request.mending import mend
 
 # Each costs a microsecond and a hundred bytes. Text holds such marks too, but no model reads that much of it.
@@ -23,6 +23,7 @@ def read_object(body: bytes) -> dict[str, Any]:
     """
     if len(body) > LARGE_BYTES:
         check_numbers(body)
+        check_marks(body)
         if body.count(b"{") + body.count(b"[") > _MOST_CONTAINERS:
             message = f"The body has more than {_MOST_CONTAINERS} objects and lists."
             raise InvalidRequestError(message, code="over_limit")

@@ -2,8 +2,11 @@
 
 import mmap
 
-# An object of one member has eight bytes in a list and takes 192 in memory; nothing that is read takes more.
-_BYTES_FOR_EACH = 24
+# Text is there a few times at once: as it came, decoded, and as it is sent.
+_TIMES = 4
+# An object of one member has eight bytes in a list and takes 192 in memory. What is dense is bounded in number, too.
+_TIMES_DENSE = 24
+_MOST_DENSE_BYTES = 256 * 1024 * 1024
 _LITTLE_BYTES = 1024 * 1024
 _SPARE_BYTES = 16 * 1024 * 1024  # for all who ask for little
 
@@ -15,7 +18,7 @@ def has_room(size_bytes: int) -> bool:
     """
     if size_bytes <= _LITTLE_BYTES:
         return True
-    needed = _BYTES_FOR_EACH * size_bytes + _SPARE_BYTES
+    needed = _TIMES * size_bytes + min(_TIMES_DENSE * size_bytes, _MOST_DENSE_BYTES) + _SPARE_BYTES
     try:
         mmap.mmap(-1, needed, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS).close()  # a promise; nothing is touched
     except (OSError, MemoryError, OverflowError):

@@ -103,8 +103,7 @@ def check_density(body: bytes) -> None:
         InvalidRequestError: The body holds too many objects or fields, or numbers of too many digits.
     """
     check_numbers(body)
-    if len(body) > _MOST_MARKED_BYTES:
-        _check_marks(body)
+    check_marks(body)
     windows = range(0, len(body), _WINDOW_BYTES)
     marks = sum([body.count(mark, start, start + _WINDOW_BYTES) for start in windows for mark in (b":", b"{")])
     if marks <= _FEW_MARKS:
@@ -132,7 +131,14 @@ def check_numbers(body: bytes) -> None:
         raise InvalidRequestError("The body has too many numbers of hundreds of digits.", code="over_limit")
 
 
-def _check_marks(body: bytes) -> None:
+def check_marks(body: bytes) -> None:
+    """Refuses a body of many megabytes that is not plain for the most part.
+
+    Raises:
+        InvalidRequestError: It is not.
+    """
+    if len(body) <= _MOST_MARKED_BYTES:
+        return
     marked = 0
     for start in range(0, len(body), _WINDOW_BYTES):
         marked += len(body[start : start + _WINDOW_BYTES].translate(None, _PLAIN))

@@ -70,10 +70,26 @@ class RequestSize(Struct, frozen=True, gc=False):
         return None if self.max_output is None else self.max_output * self.answers * self.prompts
 
 
+class _Message(Struct, gc=False, omit_defaults=True):
+    """The members of a message that templates read; what else a client writes there costs nothing."""
+
+    role: Raw = NONE
+    content: Raw = NONE
+    reasoning: Raw = NONE
+    reasoning_content: Raw = NONE
+    thinking: Raw = NONE
+    refusal: Raw = NONE
+    tool_calls: Raw = NONE
+    function_call: Raw = NONE
+    name: Raw = NONE
+    tool_call_id: Raw = NONE
+    tools: Raw = NONE
+
+
 class _Texts(Struct, gc=False):
     """The members of a body that become prompts."""
 
-    messages: Raw = NONE
+    messages: list[_Message] | None = None
     tools: Raw = NONE
     functions: Raw = NONE
     documents: Raw = NONE
@@ -103,7 +119,7 @@ def size_of(body: bytes, request: CompletionRequest, features: RequestFeatures) 
         features: Of the request.
     """
     texts = _texts(body)
-    text_bytes, images = _text_bytes(texts.messages), 0
+    text_bytes, images = _text_bytes(Raw(msgspec.json.encode(texts.messages))) if texts.messages else 0, 0
     if texts.tools is not NONE:
         text_bytes += _text_bytes(texts.tools)
     for text in (texts.functions, texts.documents, texts.suffix):

@@ -2,6 +2,7 @@
 
 import json
 import random
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -131,18 +132,19 @@ def test_many_answers_of_a_single_token_say_nothing_of_long_ones() -> None:
     assert estimates.written(GROUP, RequestSize(1), streamed(500)) == 500
 
 
-def size(body: dict[str, object], blanks: str = "", **features: bool) -> RequestSize:
+def size(body: dict[str, Any], blanks: str = "", **features: bool) -> RequestSize:
     raw = json.dumps(body, separators=("," + blanks, ":" + blanks)).encode()
     return size_of(raw, parse(raw), RequestFeatures("m", **features))
 
 
 TOOL = {"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}
-BODY = {"model": "m", "messages": [{"role": "user", "content": "What is in the box?"}], "tools": [TOOL]}
+BODY: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "What is in the box?"}], "tools": [TOOL]}
 
 
 @given(st.text(" \t\r\n", max_size=50), st.text(max_size=200))
 def test_padding_that_is_no_prompt_changes_no_size(blanks: str, text: str) -> None:
     padded = {**BODY, "metadata": {"x": text}, "user": text, "stop": [text]}
+    padded["messages"] = [{**message, "padding": [text]} for message in BODY["messages"]]
     found, plain = size(padded, blanks), size(BODY)
     assert structs.replace(found, body_bytes=plain.body_bytes) == plain
 

@@ -14,7 +14,7 @@ from serve.guard.core.document import DocumentGuard
 from serve.guard.core.expectation import Expectation
 from serve.guard.core.markup import is_residue
 from serve.guard.core.rescue import Rescued, rescue
-from serve.guard.core.shape import AHEAD, MarkerShape, calls_a_tool
+from serve.guard.core.shape import AHEAD, CHANNELS, MarkerShape, calls_a_tool
 from serve.guard.core.text_guard import TextGuard
 from serve.guard.core.token_details import TokenDetails, of_last_characters
 from serve.guard.core.verdict import Defect, DefectLog, Outcome, Severity, Verdict, gravest
@@ -212,7 +212,8 @@ class ChoiceGuard:
         if residue and self.calls.begun and not (self.calls.any_empty and _OF_ARGUMENTS.search(leak)):
             self._log.report(Outcome.MARKER_LEAK, f"markup beside the calls in {name}", Severity.NOTE, once=True)
             return []
-        possible = is_call and self._may_be_rescued
+        opens_turn = name == "content" and not self.cut and leak.startswith(CHANNELS)  # and may go on with a call
+        possible = (is_call or opens_turn) and self._may_be_rescued
         ends_turn = True
         if possible or self.cut:
             rescued = rescue(leak, self._expected.grammar, self._expected, self._check, cut=self.cut)

@@ -26,6 +26,8 @@ RARE_OPENERS = (
     "<｜DSML｜function_calls>", "<｜DSML｜tool_calls>", "<｜DSML｜toolcalls>", "<｜DSML｜tool>",
     "<｜DSML｜invoke",  # DeepSeek V3.2, V4
     "<｜DSML｜ calls>", "<｜DSML｜ invoke",  # V4.1
+    "<｜DSML｜toolcall>", "<｜DSML｜tool_call>", "<｜DSML｜tool_use>", "<｜DSML｜function_call>",
+    "<｜DSML｜calls>",  # what damage makes of them
     "<｜GCML｜tool_calls>",  # GigaChat 3.5
     "<｜tool_calls_begin｜>", "<｜tool_call_begin｜>",  # Step 3
     "<minimax:tool_call>", MINIMAX,
@@ -116,7 +118,7 @@ def _spellings(literal: str) -> Iterator[str]:
     yield literal.replace("｜", "|")
     yield plain.replace("｜", "|")
     if "DSML" in literal:
-        yield literal.replace("｜", "||")
+        yield from (literal.replace("｜", bar) for bar in ("||", "｜｜", "‖"))
         yield literal.replace("｜DSML｜", " | DSML | ").replace("  ", " ")
 
 

@@ -47,8 +47,8 @@ STARTS = (
 )  # fmt: skip
 _LONG = 4096  # characters, from which on that pays
 _WINDOW = 64 * 1024  # characters that are searched at once: no other thread runs meanwhile
-# A key that an XML parser made of `<parameter=parameter=city>`.
-ODD_KEYS = ("parameter=", "<parameter=", "function=", "<function=")
+# A key that an XML parser made of `<parameter=parameter=city>`, or of another format's tag.
+ODD_KEYS = ("parameter=", "function=", "parameter name=", "param name=")
 _NAME_IN_KEY = re.compile(r"\W*([\w.$-]+)")
 # Keys that models and parsers put around the arguments.
 _WRAPPERS = frozenset({"arguments", "parameters", "parameter", "input", "args", "kwargs", "params"})
@@ -117,8 +117,8 @@ def suspicion(arguments: str, value: Any) -> str | None:
     """
     if "<" not in arguments and "=" not in arguments and "◁" not in arguments and "\\u" not in arguments:
         return None
-    if isinstance(value, dict) and (odd := next((key for key in value if key.startswith(ODD_KEYS)), None)):
-        return f"{odd.partition('=')[0]}="
+    if isinstance(value, dict) and any(map(_is_odd_key, value)):
+        return "a tag in a key"
     stack = [value]
     while stack:
         each = stack.pop()
@@ -132,6 +132,11 @@ def suspicion(arguments: str, value: Any) -> str | None:
         elif isinstance(each, list):
             stack += each
     return None
+
+
+def _is_odd_key(key: str) -> bool:
+    """Returns whether a tag, maybe cut, became a key or a part of it."""
+    return key.startswith(ODD_KEYS) or ("<" in key and (has_markup(key) or half_marker(key) > 0))
 
 
 def torn_key(arguments: Mapping[str, Any], names: Collection[str]) -> bool:

@@ -8,6 +8,7 @@ from typing import Literal
 
 _FENCE = re.compile(r"[ \t>]*(?:(?:[-*+]|\d{1,3}[.)])[ \t]+)?(`{3,}|~{3,})")
 _TICKS = re.compile("`+")
+_CODE = re.compile(rf"^{_FENCE.pattern}.*?(?:^[ \t>]*\1|\Z)|`[^`\n]+`", re.MULTILINE | re.DOTALL)
 _MOST_PIECES = 512  # before they are read
 MOST_OF_A_LINE = 4096  # characters of a line in which a code span may have begun
 _MOST_OF_A_BEGINNING = 128  # characters of it that may say what the line is
@@ -42,7 +43,7 @@ class Quotation:
 
     @property
     def noticed(self) -> bool:
-        """True if the text held what was to be noticed, outside of a code block."""
+        """True if the text held what was to be noticed, outside of code blocks and spans."""
         if self._pieces:
             self._look("".join(self._pieces))  # the lines need not be read for that
         return self._found
@@ -118,7 +119,8 @@ class Quotation:
 
     def _look(self, text: str) -> None:
         if self._notice is not None and not self._found and not self._fence:
-            self._found = self._notice(self._line[-_MOST_OF_A_BEGINNING:] + text)
+            text = self._line[-_MOST_OF_A_BEGINNING:] + text
+            self._found = self._notice(text) and self._notice(_CODE.sub(" ", text))
 
     def _extend(self, text: str) -> None:
         self._length += len(text)

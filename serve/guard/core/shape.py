@@ -399,6 +399,8 @@ _WORDS_OF_A_TAG = {
     "<|open|>": re.compile(rf"\s?{_TAGS}\b"),
     "<|close|>": re.compile(rf"\s?{_TAGS}\s?<"),
 }
+CHANNELS = tuple(_WORDS_OF_A_TAG)
+"""The markers that begin a part of a turn, of thoughts as well as of calls."""
 _OPEN_WORD = re.compile(r"\s?[a-z]{0,12}\.?\Z")
 
 
@@ -473,15 +475,27 @@ _CALLS_IN_WORDS = (
     re.compile(r"(?<![`\"'])to=functions\.([\w.\-]{1,128})\s*(?:json|code)?\s*\{"),
     re.compile(r'(?<![`"])call tool="([^"\n]{1,128})" index="\d{1,4}"'),
     re.compile(r"(?<![`\"'\w])functions\.([\w.\-]{1,128}):\d{1,4}\s*\{"),
+    re.compile(r"""(?<![<`"'｜|\w])invoke name="([^"\n]{1,128})">?\s*(?:parameter name="|invoke>)"""),
     re.compile(r'(?<![`"])functools\s?\[\s*\{\s*"name"\s*:\s*"([^"\n]{1,128})"'),
 )
 
 
+# A channel of gpt-oss right behind another: reasoning was sent as content.
+_CHANNEL_IN_WORDS = re.compile(r"[.!?)…。！？\w]assistant(?:final|commentary|analysis)(?=[^\s`\"'(=])")
+_SIGNS_OF_WORDS = ("tool", "functions.", 'invoke name="', "assistantfinal", "assistantcommentary", "assistantanalysis")
+
+
 def words_of_a_call(text: str, tools: Container[str]) -> bool:
-    """Returns whether a text holds what is left of a call to a declared tool once its special tokens are gone."""
-    if "tool" not in text and "functions." not in text:  # nearly always, and found out in no time
+    """Returns whether a text holds what is left of a call to a declared tool, or of a turn, without special tokens."""
+    if not any(sign in text for sign in _SIGNS_OF_WORDS):  # nearly always, and found out in no time
         return False
+    if any(_is_unquoted(text, channel.start()) for channel in _CHANNEL_IN_WORDS.finditer(text)):
+        return True
     return any(_names(match[1], tools) for pattern in _CALLS_IN_WORDS for match in pattern.finditer(text))
+
+
+def _is_unquoted(text: str, place: int) -> bool:
+    return text.count('"', text.rfind("\n", 0, place) + 1, place) % 2 == 0
 
 
 _SHAPES: Mapping[str, Callable[[MarkerPlace], MarkerShape]] = {

@@ -271,6 +271,8 @@ TORN = (
     '{"command\\n": "ls"}',
     '{"Command": "ls"}',
     '{"arguments": {"command": "ls"}}',
+    '{"command": "ls", "echo $A\\n</parameter": ""}',  # as in vllm-project/vllm#55497
+    '{"parameter name=\\"command\\"": "ls"}',
     '{"command": "ls</command>"}',
     '{"command": "ls</command"}',
 )
@@ -280,6 +282,7 @@ WHOLE = (
     '{"command": "grep \'</command>\' a.xml"}',
     '{"input": {"command": "ls"}, "command": "ls", "timeout": 5}',
     '{"": "ls"}',
+    '{"a<b": "ls", "env": {"<think>": "", "parameter=a": "b"}}',
 )
 
 

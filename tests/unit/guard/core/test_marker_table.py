@@ -63,8 +63,12 @@ CALLS = {
     "deepseek_v4": '<｜DSML｜tool_calls>\n<｜DSML｜invoke name="bash">\n</｜DSML｜invoke>',
     "deepseek_v4 with plain bars": '<|DSML|tool_calls>\n<|DSML|invoke name="bash">',
     "deepseek_v4 with double bars": '<||DSML||tool_calls>\n<||DSML||invoke name="bash">',
+    "deepseek_v4 with two full bars": '<｜｜DSML｜｜tool_calls>\n<｜｜DSML｜｜invoke name="bash">',
+    "deepseek_v4 with double strokes": '<‖DSML‖tool_calls>\n<‖DSML‖invoke name="bash">',
+    "deepseek_v4 with a fence": '<｜DSML｜toolcall>bash\n\n```json\n{"command": "ls"}\n```',
     "deepseek_v4 with blanks": '< | DSML | tool_calls>\n< | DSML | invoke name="bash">',
     "deepseek_v4 without wrapper": '<｜DSML｜invoke name="bash">\n<｜DSML｜parameter name="command"',
+    "deepseek_v41 with two full bars": '<｜｜DSML｜｜ calls>\n<｜｜DSML｜｜ invoke name="bash">',
     "deepseek_v41": '<｜DSML｜ calls>\n<｜DSML｜ invoke name="bash">',
     "deepseek with its token dropped": '<function_calls>\n<invoke name="bash">\n<parameter name="command">',
     "glm": "<tool_call>bash<arg_key>command</arg_key><arg_value>ls</arg_value></tool_call>",
@@ -173,12 +177,33 @@ def test_a_word_about_markup_is_text(text: str, size: int) -> None:
         'analysisI look.assistantcommentary to=functions.bash json{"command": "ls"}',
         'functools[{"name": "bash", "arguments": {}}]',
         'I look. functions.bash:0{"command": "ls"}',
+        'I look.\n\ninvoke name="bash">\nparameter name="command">lsparameter>\ninvoke>',
         'functions.bash:12 {"command": "ls"}functions.bash:13 {"command": "pwd"}',
     ],
 )
 def test_a_call_whose_special_tokens_were_skipped_is_noticed_by_its_words(text: str, size: int) -> None:
     assert scanned(cut(text, size)) == (text, "", MarkerShape.MENTION, True)
     assert scanned(cut(text.replace("bash", "mop"), size))[3] is False
+
+
+@pytest.mark.parametrize("size", [1, 5, 1000])
+def test_reasoning_of_gpt_oss_in_content_is_noticed_by_the_words_of_the_next_channel(size: int) -> None:
+    leaked = 'analysisWe answer "What is 2+2?" in one word.assistantfinalfour'
+    assert scanned(cut(leaked, size)) == (leaked, "", MarkerShape.MENTION, True)
+
+
+@pytest.mark.parametrize("size", [1, 5, 1000])
+@pytest.mark.parametrize(
+    "text",
+    [
+        'It writes:\n\n```\nI look.assistantcommentary to=functions.bash json{}\ninvoke name="bash">\ninvoke>\n```\n',
+        "It writes `hm.assistantfinalfour`, and `functions.bash:0{}`.",
+        'It writes "hm.assistantfinalfour".',
+        "The assistant. Final report: self.assistantfinal = assistantfinal(turns)",
+    ],
+)
+def test_words_of_a_call_in_code_are_text(text: str, size: int) -> None:
+    assert scanned(cut(text, size)) == (text, "", MarkerShape.MENTION, False)
 
 
 # The ways in which models, and engines that lost the markup, write a call as JSON.

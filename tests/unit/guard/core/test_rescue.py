@@ -67,6 +67,15 @@ def test_a_leak_beside_a_proper_call_is_ambiguous() -> None:
     assert read(through(guard, [*first, proper, last]))["error"]["code"] == "integrity_violation"
 
 
+def test_a_call_behind_markup_that_belongs_to_none_is_rescued_if_nothing_else_is_said() -> None:
+    body = tools_request(1)
+    thoughts = "<|channel|>analysis<|message|>Provide the city.<|end|><|start|>assistant"
+    leak = f"{thoughts}<|channel|>commentary to=functions.get_weather <|constrain|>json<|message|>{GOOD}"
+    guard = Guard(GuardConfig(), body, grammar="harmony")
+    assert calls_of(read(through(guard, stream(leak)))) == [("get_weather", json.loads(GOOD))]
+    assert guard.outcome is Outcome.RESCUED
+
+
 def test_a_leak_is_not_rescued_with_rescue_off() -> None:
     guard = Guard(GuardConfig(reruns=0, rescue=False), tools_request(1))
     through(guard, stream(KIMI.format(name="get_weather", arguments=GOOD) + KIMI_END))

@@ -99,11 +99,14 @@ def _turn(message: Any, where: str) -> tuple[str, list[tuple[str, Block]]]:
     if not isinstance(message, dict):
         raise wrong(where, "must be an object")
     role = message.get("role")
+    role = "system" if role == "developer" else role
     if role not in ("user", "assistant", "system"):
         raise wrong(f"{where}.role", "must be user, assistant or system")
     if "content" not in message and role != "system":
         raise wrong(f"{where}.content", "Field required")
-    blocks = blocks_of(message.get("content", ""), f"{where}.content")
+    content = message.get("content", "")
+    content = "" if content is None and role == "assistant" else content  # of a turn that a client has lost
+    blocks = blocks_of(content, f"{where}.content")
     if role == "assistant" and blocks and all([block["type"] == "compaction" for block in blocks]):
         role = "user"  # a summary in place of the conversation before: templates want it to begin with a user
     placed = [(f"{where}.content.{position}", block) for position, block in enumerate(blocks)]

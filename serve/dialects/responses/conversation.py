@@ -26,6 +26,7 @@ _HOSTED_CALLS = {
     "apply_patch_call": ("apply_patch", "operation"),
 }
 ADDITIONAL_TOOLS = "additional_tools"
+AGENT_MESSAGE = "agent_message"  # the task or the answer of another agent of Codex
 _CALLS = frozenset({"function_call", "custom_tool_call", *_HOSTED_CALLS})
 REASONING_ID = "rs_"  # begins the ids of reasoning items, OpenAI's too
 _RESULTS = frozenset(f"{kind}_output" for kind in _CALLS)
@@ -49,7 +50,7 @@ def read_items(items: str | Sequence[Any], instructions: str, tools: ToolTable) 
         items = [{"role": "user", "content": items}]
     _check_size(items)
     checked = [_checked(item, index) for index, item in enumerate(items)]
-    asks = bool(checked) and _type_of(checked[-1]) == "message" and checked[-1].get("role") == "user"
+    asks = bool(checked) and _is_users(checked[-1])
     unreadable = Unreadable(f"input[{len(items) - 1}]" if asks else "")
     reader = _Reader(instructions, tools, unreadable)
     reader.read(checked)
@@ -78,6 +79,8 @@ def _checked(item: Any, index: int) -> Item:
     param = f"input[{index}]"
     if not isinstance(item, Mapping):
         raise InvalidRequestError(f"`{param}` must be an object.", param=param)
+    if item.get("type") == "compaction_trigger":
+        raise _not_compacted(param)
     return item
 
 
@@ -92,6 +95,20 @@ def _not_stored(param: str) -> InvalidRequestError:
 
 def _type_of(item: Item) -> str:
     return str(item.get("type") or ("message" if "role" in item else ""))
+
+
+def _is_users(item: Item) -> bool:
+    kind = _type_of(item)
+    return kind == AGENT_MESSAGE or (kind == "message" and item.get("role") == "user")
+
+
+def _not_compacted(param: str) -> InvalidRequestError:
+    return InvalidRequestError(
+        f"`{param}` asks for a compaction, which is not done here. Ask for a summary in a message; Codex does where "
+        "its provider is not named `OpenAI`.",
+        param=param,
+        code="unsupported_content",
+    )
 
 
 @dataclass(slots=True)
@@ -139,6 +156,8 @@ class _Reader:
             kind = _type_of(item)
             if kind == "message":
                 self._message(item, f"input[{position}]")
+            elif kind == AGENT_MESSAGE:
+                self.user(parts_of(item.get("content"), f"input[{position}].content", self._unreadable))
             elif kind == "reasoning":
                 self._turn.reasoning += filter(None, [reasoning_of(item)])
             elif kind == "item_reference":
@@ -183,7 +202,7 @@ class _Reader:
                 self._results[calls.pop(0) if len(calls) > 1 else calls[0]] = _output_of(item)
             elif kind in _RESULTS:
                 self._orphans.add(position)
-            turn += kind in _RESULTS or item.get("role") == "user"
+            turn += kind in _RESULTS or _is_users(item)
 
     def _message(self, item: Item, param: str) -> None:
         role = item.get("role")

@@ -8,6 +8,7 @@ from serve.dialects.reasoning import unseal
 from serve.dialects.unreadable import Unreadable, text_of
 from serve.errors import InvalidRequestError
 
+_CIPHERTEXT = "gAAAA"  # begins OpenAI's
 _TEXTS = frozenset({"input_text", "output_text", "text", "reasoning_text", "summary_text"})
 
 
@@ -85,10 +86,17 @@ def _file(part: Mapping[str, Any]) -> dict[str, Any] | None:
     return None if text is None else text_part(f"{part.get('filename') or 'file'}:\n{text}")
 
 
+def _sealed(part: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Returns what one agent of Codex tells another: a call's argument, which only OpenAI's models encrypt."""
+    text = part.get("encrypted_content")
+    return text_part(text) if isinstance(text, str) and not text.startswith(_CIPHERTEXT) else None
+
+
 _READERS: dict[str, Callable[[Mapping[str, Any]], dict[str, Any] | None]] = {
     "input_image": _image,
     "image_url": _image,
     "input_file": _file,
+    "encrypted_content": _sealed,
 }
 _KNOWN = (*sorted(_TEXTS), "refusal", "input_audio", *_READERS)
 # What a model and a client are told of parts that can't be read.
@@ -96,6 +104,7 @@ _NO_IMAGE = ("An image", "give it as `image_url`, because no files are stored")
 _UNREADABLE = {
     "input_image": _NO_IMAGE,
     "image_url": _NO_IMAGE,
+    "encrypted_content": ("A message that another provider has encrypted", "begin a new conversation"),
     "input_file": ("A file", "send its text, as `data:text/...;base64,` or as `input_text`, or its pages as images"),
 }
 

@@ -203,6 +203,11 @@ class TestSystem:
             {"role": "user", "content": "Mind."},
         ]
 
+    def test_a_developers_message_is_one_of_the_system(self) -> None:
+        assert messages({"role": "developer", "content": "Two."}, USER, system="One.") == [
+            {"role": "system", "content": "One.\n\nTwo."}, USER
+        ]  # fmt: skip
+
     def test_one_that_ends_with_the_next_message_of_the_user_is_gone_when_that_has_come(self) -> None:
         passing = {"role": "system", "content": "Once.", "clear_at": "next_user_message"}
         assert messages(USER, passing) == [{"role": "user", "content": "hello\n\nOnce."}]
@@ -234,6 +239,10 @@ class TestCompaction:
 
 
 class TestContent:
+    def test_a_turn_that_a_client_sends_back_as_null_is_an_empty_one(self) -> None:
+        lost = {"role": "assistant", "content": None}
+        assert messages(USER, lost, USER) == messages(USER, {**lost, "content": ""}, USER)
+
     def test_turns_of_one_side_become_one_and_empty_text_is_left_out(self) -> None:
         assert messages(USER, user(text(""), text("you")), USER) == [
             {"role": "user", "content": "hello\n\nyou\n\nhello"}

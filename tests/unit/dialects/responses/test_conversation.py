@@ -122,6 +122,29 @@ def test_tools_that_are_added_in_mid_conversation_are_offered() -> None:
     assert (body["messages"], given.dropped) == ([{"role": "user", "content": "hi\n\nhi"}], ())
 
 
+class TestAgents:
+    """Codex tells an agent its task, and the first agent the answers, in items of their own."""
+
+    @staticmethod
+    def told(sealed: str) -> dict[str, Any]:
+        head = {"type": "input_text", "text": "Message Type: NEW_TASK\nPayload:"}
+        parts = [head, {"type": "encrypted_content", "encrypted_content": sealed}]
+        return {"type": "agent_message", "author": "/root", "recipient": "/root/list", "content": parts}
+
+    def test_what_another_agent_says_is_a_message_of_the_user(self) -> None:
+        found = messages(USER, assistant("so"), self.told("List the files."))
+        assert found[2] == {"role": "user", "content": "Message Type: NEW_TASK\nPayload:\nList the files."}
+
+    def test_what_another_provider_has_encrypted_is_refused_as_a_task_and_noted_later(self) -> None:
+        with pytest.raises(InvalidRequestError, match=r"input\[1\]\.content\[1\].*begin a new conversation"):
+            messages(USER, self.told("gAAAAABo"))
+        assert "can't be read" in messages(self.told("gAAAAABo"), assistant("so"), USER)[0]["content"]
+
+    def test_a_compaction_is_refused_with_its_cure(self) -> None:
+        with pytest.raises(InvalidRequestError, match="not named `OpenAI`"):
+            messages(USER, {"type": "compaction_trigger"})
+
+
 class TestReferences:
     """Items that a client takes to be stored."""
 

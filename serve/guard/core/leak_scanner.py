@@ -7,7 +7,14 @@ from collections import Counter
 from collections.abc import Collection
 from functools import partial
 
-from serve.guard.core.marker_table import BEGINS, ENDS, ENDS_OF_CALLS, ENDS_OF_THOUGHTS, THOUGHTS
+from serve.guard.core.marker_table import (
+    BEGINS,
+    ENDS,
+    ENDS_OF_CALLS,
+    ENDS_OF_THOUGHTS,
+    PROMPTED_THOUGHTS,
+    THOUGHTS,
+)
 from serve.guard.core.markup import MARKUP, RUN_IN_JSON, canonical, half_marker, is_reserved, unfinished
 from serve.guard.core.quotation import MOST_OF_A_LINE, Quotation
 from serve.guard.core.shape import AHEAD, OPENINGS, MarkerPlace, MarkerShape, shape_of, shape_of_object, words_of_a_call
@@ -167,7 +174,7 @@ class LeakScanner:
         meant = canonical(marker)
         if self._thoughts and meant not in OPENINGS:
             return MarkerShape.MENTION
-        if meant in THOUGHTS and self._silent:
+        if self._silent and meant in THOUGHTS and meant not in PROMPTED_THOUGHTS:
             return MarkerShape.STRAY
         if meant in ENDS_OF_THOUGHTS and self._thinking > 0:
             return MarkerShape.MENTION

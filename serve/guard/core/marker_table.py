@@ -68,6 +68,7 @@ _ENDS_OF_RARE = {
 _ENDS_OF_COMMON = {"</tool_calls>": "<tool_calls", "</function_calls>": "<function_calls", "</invoke>": "<invoke"}
 ENDS_OF_THOUGHTS = {
     "</think>": "<think",
+    "</thinking>": "<thinking", "</reasoning>": "<reasoning",
     "</mm:think>": "<mm:think", "</think:opensource>": "<think:opensource", "</seed:think>": "<seed:think",
     "<|END_THINKING|>": "<|START_THINKING", "<|plamo:end_think:plamo|>": "<|plamo:begin_think",
 }  # fmt: skip
@@ -81,6 +82,9 @@ _PARTS = (
     "<|eom|>", "<|eot|>", '<|"|>', "<mm:think>", "<think:opensource>", "<seed:think>", "<|START_THINKING|>",
     "<|plamo:begin_think:plamo|>", "<|channel>", "<channel|>",
 )  # fmt: skip
+
+PROMPTED_THOUGHTS = ("<thinking>", "<reasoning>")
+"""The openers of reasoning that prompts ask for and no template writes, so that a text may begin with one."""
 
 # The three formats that the guard has known from the start.
 _OLD = (
@@ -138,7 +142,7 @@ ENDS = {
     "<|im_end|>": "<|im_start", "<|endoftext|>": "<|endoftext|>",
 }  # fmt: skip
 """The beginning that each end ends, without its bracket: `<function name="f">` begins a function, too."""
-CANONICAL = _canonical((*_OLD, *RARE_OPENERS, *COMMON_OPENERS, *_PARTS, *ENDS))
+CANONICAL = _canonical((*_OLD, *RARE_OPENERS, *COMMON_OPENERS, *_PARTS, *PROMPTED_THOUGHTS, *ENDS))
 """The marker that each spelling means."""
 COMMON = frozenset((*COMMON_OPENERS, *_ENDS_OF_COMMON))
 BEGINS = {

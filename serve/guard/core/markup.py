@@ -43,7 +43,7 @@ _DISTINCT = 5  # characters from which on a piece of a marker is no accident: `<
 STARTS = (
     "<|", "<tool_", "</tool_", "function", "parameter", "think", "<arg", "</arg", "｜", "minimax", "<invoke",
     "</invoke", "seed:", "atem:", "<ifm|", "dots_", "longcat_", "iquest_", "steptml:", "DSML", "GCML", "|>",
-    "[TOOL_CALLS]",
+    "[TOOL_CALLS]", "reasoning>",
 )  # fmt: skip
 _LONG = 4096  # characters, from which on that pays
 _WINDOW = 64 * 1024  # characters that are searched at once: no other thread runs meanwhile

@@ -476,13 +476,21 @@ _CALLS_IN_WORDS = (
     re.compile(r'(?<![`"])call tool="([^"\n]{1,128})" index="\d{1,4}"'),
     re.compile(r"(?<![`\"'\w])functions\.([\w.\-]{1,128}):\d{1,4}\s*\{"),
     re.compile(r"""(?<![<`"'｜|\w])invoke name="([^"\n]{1,128})">?\s*(?:parameter name="|invoke>)"""),
+    # As clients show calls to their users and to models, and as prompts without tools ask for them.
+    re.compile(
+        r"^\[(?:tool[ _]calls?|calling tool)\]?:?[ \t]*(?:name=)?([\w.\-]{1,128})(?=[^\n{(]{0,128}(?:\{|(?<!\])\())",
+        re.IGNORECASE | re.MULTILINE,
+    ),
+    re.compile(r"^<(?:tool>\s*<name>)?([\w.\-]{1,128})(?:>\s{0,64}<\w|</name>)", re.MULTILINE),
     re.compile(r'(?<![`"])functools\s?\[\s*\{\s*"name"\s*:\s*"([^"\n]{1,128})"'),
 )
 
 
 # A channel of gpt-oss right behind another: reasoning was sent as content.
 _CHANNEL_IN_WORDS = re.compile(r"[.!?)…。！？\w]assistant(?:final|commentary|analysis)(?=[^\s`\"'(=])")
-_SIGNS_OF_WORDS = ("tool", "functions.", 'invoke name="', "assistantfinal", "assistantcommentary", "assistantanalysis")
+_SIGNS_OF_WORDS = (
+    "tool", "[Tool", "</", "functions.", 'invoke name="', "assistantfinal", "assistantcommentary", "assistantanalysis",
+)  # fmt: skip
 
 
 def words_of_a_call(text: str, tools: Container[str]) -> bool:

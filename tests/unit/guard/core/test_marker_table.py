@@ -135,6 +135,8 @@ STRAYS = {
     "half a marker": "Hello.]<]minima",
     "a call of no such tool": "<tool_call>drop_table<arg_key>a</arg_key>",
     "a thought": "<mm:think>Hm.",
+    "the end of a thought that nothing began": "I look.\n</thinking>\n\nThis is it.",
+    "the end of reasoning": "I look.\n</reasoning>\n\nThis is it.",
 }
 
 
@@ -159,6 +161,11 @@ MENTIONS = (
     '<invoke name="System.String" />\nis WiX.',
     "a[0] = b[i]; c = d[[1, 2]]; x = [y for y in z]\nif a < b and c > d: pass",
     "<response>ok</response>",
+    "<thinking>\nI look.\n</thinking>\n\nThis is it.",
+    "Begin with <reasoning>, and end with </reasoning> or </thinking>.",
+    "<details>\n<summary>bash</summary>\n</details>",
+    "[Tool calls](bash.md) and [Tool call: bash](bash.md) are pages.",
+    "```xml\n<bash>\n<command>ls</command>\n</bash>\n```",
     "<tool_calls> is plain XML here, and so is </function_calls> and </invoke>.",
 )  # fmt: skip
 
@@ -177,6 +184,11 @@ def test_a_word_about_markup_is_text(text: str, size: int) -> None:
         'analysisI look.assistantcommentary to=functions.bash json{"command": "ls"}',
         'functools[{"name": "bash", "arguments": {}}]',
         'I look. functions.bash:0{"command": "ls"}',
+        'I look.\n[Tool Call: bash] Arguments: {"command": "ls"}',
+        '[Tool Call] name=bash id=3d4e5f6a-7b8c args={"command": "ls"}',
+        '[Calling tool: bash({"command": "ls"})]',
+        "I look.\n<bash>\n  <command>ls</command>\n</bash>",
+        "<tool><name>bash</name><command>ls</command></tool>",
         'I look.\n\ninvoke name="bash">\nparameter name="command">lsparameter>\ninvoke>',
         'functions.bash:12 {"command": "ls"}functions.bash:13 {"command": "pwd"}',
     ],

@@ -481,7 +481,8 @@ _CALLS_IN_WORDS = (
         r"^\[(?:tool[ _]calls?|calling tool)\]?:?[ \t]*(?:name=)?([\w.\-]{1,128})(?=[^\n{(]{0,128}(?:\{|(?<!\])\())",
         re.IGNORECASE | re.MULTILINE,
     ),
-    re.compile(r"^<(?:tool>\s*<name>)?([\w.\-]{1,128})(?:>\s{0,64}<\w|</name>)", re.MULTILINE),
+    re.compile(r"^<tool>\s{0,64}<name>([\w.\-]{1,128})</name>", re.MULTILINE),
+    re.compile(r"^<(?!details>|p>)([\w.\-]{1,128})>\s{0,64}<([\w.\-]{1,128})>[^<>]{0,4096}</\2>", re.MULTILINE),
     re.compile(r'(?<![`"])functools\s?\[\s*\{\s*"name"\s*:\s*"([^"\n]{1,128})"'),
 )
 

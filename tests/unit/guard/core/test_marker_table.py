@@ -164,6 +164,7 @@ MENTIONS = (
     "<thinking>\nI look.\n</thinking>\n\nThis is it.",
     "Begin with <reasoning>, and end with </reasoning> or </thinking>.",
     "<details>\n<summary>bash</summary>\n</details>",
+    "<bash>\n<table><tr><td>is an element here</td></tr></table>\n</bash>",
     "[Tool calls](bash.md) and [Tool call: bash](bash.md) are pages.",
     "```xml\n<bash>\n<command>ls</command>\n</bash>\n```",
     "<tool_calls> is plain XML here, and so is </function_calls> and </invoke>.",

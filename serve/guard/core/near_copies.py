@@ -148,6 +148,9 @@ class NearCopies:
     def _neighbours(self, name: str) -> Iterable[Slip]:
         """Returns the slips that make a name of one in the prompt: the short ones, or else those of a token."""
         text = self._text or ""
+        half = (len(name) - _longest_slip(name) + 1) // 2
+        if name[:half] not in text and name[len(name) - half :] not in text:
+            return ()  # a slip leaves one of them intact, and most new names have neither
         head = _longest(len(name), lambda length: name[:length] in text)
         tail = _longest(len(name), lambda length: name[len(name) - length :] in text)
         if paths := self._with_folders(name, head, tail):
@@ -182,7 +185,7 @@ class NearCopies:
     def _with_two(self, name: str) -> Sequence[Slip]:
         """Returns both slips of a long name if the prompt has exactly one that differs from it in two places.
 
-        One of the pieces of the name is intact, and leads to the names to compare.
+        All but two of the pieces of the name are intact, and lead to the names to compare.
         """
         self._with_two_left -= 1
         if len(name) < _LEAST_WITH_TWO or self._with_two_left < 0:
@@ -190,8 +193,8 @@ class NearCopies:
         text, found = self._text or "", dict[str, None]()
         parts = 3 if len(name) < _MANY_PARTS else 5
         size = len(name) // parts
-        pieces = [(name[at : at + size], at) for at in range(0, parts * size, size)]
-        for piece, at in pieces:
+        intact = [(name[at : at + size], at) for at in range(0, parts * size, size) if name[at : at + size] in text]
+        for piece, at in intact[parts - 3 :]:  # of two slips' pieces so many are intact that the others need no look
             for place in islice(self._found(text, piece), _MOST_WITH_PIECE):
                 if " " in name:  # other words stand around it
                     found[text[max(place - at, 0) : place - at + len(name)]] = None

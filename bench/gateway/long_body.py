@@ -28,7 +28,15 @@ _MODEL: dict[str, Any] = {
     "family": "qwen3",
     "grammar": "hermes",
     "thinking": True,
-    "pools": {"p": {"kind": "remote", "url": _URL, "served_name": "theirs", "reasoning_field": "reasoning"}},
+    "pools": {
+        "p": {
+            "kind": "remote",
+            "url": _URL,
+            "served_name": "theirs",
+            "reasoning_field": "reasoning",
+            "facts": {"engine": "vllm", "engine_version": "0.32.0", "method": "none"},
+        }
+    },
 }
 
 

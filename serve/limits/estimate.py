@@ -4,7 +4,7 @@ Nobody runs a tokenizer. What a tenant is charged depends on its own answers alo
 tokenizers and engines do. So nobody can make tokens cheap or dear for others.
 """
 
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Iterator, MutableMapping, Sequence
 from typing import TypeVar
 
 import msgspec
@@ -119,7 +119,7 @@ def size_of(body: bytes, request: CompletionRequest, features: RequestFeatures) 
         features: Of the request.
     """
     texts = _texts(body)
-    text_bytes, images = _text_bytes(Raw(msgspec.json.encode(texts.messages))) if texts.messages else 0, 0
+    text_bytes, images = _message_bytes(texts.messages or (), len(body)), 0
     if texts.tools is not NONE:
         text_bytes += _text_bytes(texts.tools)
     for text in (texts.functions, texts.documents, texts.suffix):
@@ -275,6 +275,15 @@ def _text_bytes(value: Raw) -> int:
         return len(text.translate(None, _BLANK))
     windows = range(0, len(text), _WINDOW_BYTES)
     return sum(len(text[start : start + _WINDOW_BYTES].translate(None, _BLANK)) for start in windows)
+
+
+def _message_bytes(messages: Sequence[_Message], body_bytes: int) -> int:
+    """Returns the bytes of messages without blanks, as far as templates read them."""
+    if not messages:
+        return 0
+    if body_bytes <= _WINDOW_BYTES:
+        return _text_bytes(Raw(msgspec.json.encode(messages)))
+    return sum([_text_bytes(member) for message in messages for member in astuple(message) if member is not NONE])
 
 
 def _media(content: Raw) -> Iterator[Raw]:

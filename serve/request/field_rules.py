@@ -90,12 +90,11 @@ class FieldRules:
         prompts = msgspec.defstruct("Prompts", slots, array_like=True, forbid_unknown_fields=True)
         self._prompts = msgspec.json.Decoder(prompts)  # stops at the first prompt too many
 
-    def apply(self, request: CompletionRequest, body: bytes) -> Sequence[str]:
+    def apply(self, request: CompletionRequest) -> Sequence[str]:
         """Returns the names of the fields that must be taken out of the body.
 
         Args:
             request: The body, parsed.
-            body: A JSON object.
 
         Raises:
             InvalidRequestError: A field is not allowed, or over its limit.
@@ -113,7 +112,7 @@ class FieldRules:
             _check_structured(request.structured_outputs)
         parts = [message.content for message in request.messages or () if is_list(message.content)]
         if parts:
-            self._media.check(parts, body)
+            self._media.check(parts)
         return names
 
     def _stripped(self, values: Sequence[Any]) -> list[str]:
@@ -213,7 +212,7 @@ class RequestReader:
             body = mended
             request = parse(body, self._decoder)
         try:
-            dropped = {*self._rules.apply(request, body)}
+            dropped = {*self._rules.apply(request)}
             if "vllm_xargs" in dropped:
                 request.vllm_xargs = UNSET
             if request.enable_speculative is not UNSET:

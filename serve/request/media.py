@@ -17,31 +17,26 @@ _ODD_IN_URL = frozenset("\\@ \t\r\n")
 
 
 class _Url(Struct, gc=False):
-    url: str | None = None
+    url: Raw = NONE
 
 
 class _Part(Struct, gc=False):
-    image_url: str | _Url | None = None
-    video_url: str | _Url | None = None
-    audio_url: str | _Url | None = None
+    image_url: Raw = NONE
+    video_url: Raw = NONE
+    audio_url: Raw = NONE
     image_embeds: Raw = NONE
     audio_embeds: Raw = NONE
     video_embeds: Raw = NONE
     prompt_embeds: Raw = NONE
 
 
-class _Spoken(Struct, gc=False):
-    content: str | list[_Part | str] | None = None
-
-
-class _Conversation(Struct, gc=False):
-    messages: list[_Spoken] | None = None
-
-
-_conversation = msgspec.json.Decoder(_Conversation)
+# A URL may be a picture of 30 MB: it is passed over, and not made a text.
+_parts = msgspec.json.Decoder(list[_Part | str]).decode
+_url = msgspec.json.Decoder(_Url | None).decode
+_text = msgspec.json.Decoder(str | None).decode
 _URLS = attrgetter("image_url", "video_url", "audio_url")
 _EMBEDS = attrgetter("image_embeds", "audio_embeds", "video_embeds", "prompt_embeds")
-_NO_URLS = (None, None, None)
+_NO_URLS = (NONE, NONE, NONE)
 _NO_EMBEDS = (NONE, NONE, NONE, NONE)
 
 
@@ -56,26 +51,22 @@ class MediaRules:
         self._hosts = frozenset(config.media_hosts)
         self._may_embed = "prompt_embeds" in config.pass_fields
 
-    def check(self, contents: Iterable[Raw], body: bytes) -> None:
+    def check(self, contents: Iterable[Raw]) -> None:
         """Checks the media in a request's messages.
 
         Args:
             contents: Of its messages, those that are lists of parts.
-            body: The request's, which is read again if one of them may name media.
 
         Raises:
             InvalidRequestError: An engine would fetch from a host that is not listed, or load embeddings.
         """
-        if not any(map(_may_name_media, contents)):
-            return
         try:
-            messages = _conversation.decode(body).messages
+            for content in filter(_may_name_media, contents):
+                for part in _parts(content):
+                    if isinstance(part, _Part):
+                        self._check_part(part)
         except msgspec.ValidationError as error:
             raise InvalidRequestError(f"The content of a message is wrong: {error}.", param="messages") from error
-        for message in messages or ():
-            for part in message.content if isinstance(message.content, list) else ():
-                if isinstance(part, _Part):
-                    self._check_part(part)
 
     def _check_part(self, part: _Part) -> None:
         if _EMBEDS(part) != _NO_EMBEDS and not self._may_embed:
@@ -84,8 +75,7 @@ class MediaRules:
         if urls == _NO_URLS:
             return
         for url in urls:
-            text = url.url if isinstance(url, _Url) else url
-            if text is not None and not self._may_fetch(text):
+            if not self._may_fetch(url):
                 raise InvalidRequestError(
                     "Media in messages must be `data:` URLs or come from a host that the operator has listed in "
                     "`requests.media_hosts`.",
@@ -93,8 +83,14 @@ class MediaRules:
                     code="media_not_allowed",
                 )
 
-    def _may_fetch(self, url: str) -> bool:
-        if url[:5].lower() == "data:":
+    def _may_fetch(self, member: Raw) -> bool:
+        if bytes(memoryview(member)[:1]) == b"{":
+            inner = _url(member)
+            member = NONE if inner is None else inner.url
+        if member is NONE or _is_data(member):
+            return True
+        url = _text(member)
+        if url is None or url[:5].lower() == "data:":
             return True
         if not self._hosts or not _ODD_IN_URL.isdisjoint(url):
             return False
@@ -103,6 +99,11 @@ class MediaRules:
         except ValueError:
             return False
         return parts.scheme in ("http", "https") and parts.hostname in self._hosts
+
+
+def _is_data(url: Raw) -> bool:
+    """Returns whether a text is a `data:` URL, as clients write them."""
+    return bytes(memoryview(url)[:6]).lower() == b'"data:'
 
 
 def _may_name_media(content: Raw) -> bool:

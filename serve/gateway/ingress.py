@@ -59,7 +59,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("ray.serve.specgate.gateway")
 # Each looks through all that open streams hold, 60 ms for 250 of them, and finds next to nothing: ten times as rare.
-_FULL_COLLECTIONS = 100
+_FULL_COLLECTIONS = 1000
 
 
 class GatewayReplica:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from time import monotonic
 from weakref import WeakKeyDictionary
 
-_TURN_S = 0.008
+_TURN_S = 0.005
 _FIRST_PIECES = 16
 _MOST_PIECES = 64  # of which one may take longer than those before
 

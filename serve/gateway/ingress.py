@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from serve.shared.link import LocalLink
 
 log = logging.getLogger("ray.serve.specgate.gateway")
-# Each looks through all that open streams hold, 60 ms for 250 of them, and finds next to nothing: ten times as rare.
+# Each looks through all that open streams hold, 60 ms for 250 of them, and finds next to nothing: Python's is 10.
 _FULL_COLLECTIONS = 1000
 
 

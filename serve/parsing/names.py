@@ -56,8 +56,8 @@ class Names:
         if self._by_key is None:
             self._by_key = {}
             for name in self._declared:
-                self._by_key.setdefault(_key(name), []).append(name)
-        found = (name for form in forms if (key := _key(form)) for name in self._by_key.get(key, ()))
+                self._by_key.setdefault(plain(name), []).append(name)
+        found = (name for form in forms if (key := plain(form)) for name in self._by_key.get(key, ()))
         return list(dict.fromkeys(found))
 
 
@@ -83,5 +83,6 @@ def _forms(spelling: str) -> Iterator[str]:
                 yield bare[:-count].rstrip(_SEPARATORS)
 
 
-def _key(name: str) -> str:
-    return "".join(filter(str.isalnum, name)).casefold()
+def plain(name: str) -> str:
+    """Returns a name without its punctuation and case; as it is if it has nothing else."""
+    return "".join(filter(str.isalnum, name)).casefold() or name

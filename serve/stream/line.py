@@ -197,8 +197,8 @@ class Line:
         if not self._may_skim:
             return otherwise
         counter, skims, kept = self._counter, self._skims, self._kept
-        unkept: list[bytes] = []
-        keep, room = unkept.append if kept is None else kept.parts.append, BATCH
+        parts: list[bytes] = [] if kept is None else kept.parts
+        room = BATCH  # in them, until they are folded
         # Of the pattern in force, at hand since attributes cost every token more. Nothing begins with an empty tuple.
         prefix: bytes | tuple[()] = ()
         suffix, begin, end = b"", 0, 0
@@ -210,7 +210,7 @@ class Line:
                 counter.chunks += 1
             if kept is not None:
                 nonlocal room
-                keep(data)
+                parts.append(data)
                 room -= 1
                 if not room:
                     room = kept.fold()

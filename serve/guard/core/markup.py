@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from serve.guard.core.marker_table import BEGINS_OF_CALLS, CANONICAL, ENDS, ENDS_OF_CALLS
+from serve.parsing.names import plain
 
 _RESERVED = r"<\|reserved_token_\d{1,9}\|>"
 _SIGNS = frozenset(literal[0] for literal in CANONICAL)  # with which a marker begins
@@ -155,9 +156,9 @@ def torn_key(arguments: Mapping[str, Any], names: Collection[str]) -> bool:
         if key in names:
             continue
         if missing is None:
-            missing = {_plain(name) for name in names if name not in arguments}
+            missing = {plain(name) for name in names if name not in arguments}
         name = _NAME_IN_KEY.match(key)
-        if _plain(key) in missing or (name is not None and _plain(name[1]) in missing):
+        if plain(key) in missing or (name is not None and plain(name[1]) in missing):
             return True
     return len(arguments) == 1 and any(_wraps(key, value, names) for key, value in arguments.items())
 
@@ -166,10 +167,6 @@ def _wraps(key: str, value: Any, names: Collection[str]) -> bool:
     if key not in _WRAPPERS or key in names or not isinstance(value, dict) or not value:
         return False
     return all(name in names for name in value)
-
-
-def _plain(name: str) -> str:
-    return "".join(filter(str.isalnum, name)).casefold() or name
 
 
 def _closes_itself(key: str, value: Any) -> bool:

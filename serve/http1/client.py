@@ -14,6 +14,7 @@ from serve.http1.message import MAX_HEAD_BYTES, Response, ResponseError
 
 _INTERIM = frozenset({100, 102, 103})  # Continue, Processing, Early Hints
 READ_AHEAD_BYTES = 64 * 1024  # of a response; the engine waits while so much waits for the client
+_IDLE_EXPIRY_S = 60.0
 
 
 class Phase(enum.Enum):
@@ -36,7 +37,7 @@ class ClientConnection(asyncio.Protocol):
     The socket is not read while `READ_AHEAD_BYTES` wait for the reader, so a slow client slows its engine down.
 
     Args:
-        idle_timeout_s: Longest silence of the engine while somebody waits for more of a response.
+        idle_timeout_s: Longest silence of the engine while somebody waits for more of a response, in seconds.
         on_lost: Called once, when the connection is closed.
     """
 
@@ -97,7 +98,7 @@ class ClientConnection(asyncio.Protocol):
         self._response = Response()
         self._last_byte_at = self._loop.time()
         if self._silence_timer is None:  # that of the request before is as good: it looks when the last byte came
-            self._silence_timer = self._loop.call_later(self._idle_timeout_s, self._check_silence)
+            self._look_after(self._idle_timeout_s)
         self._transport.writelines((head, body))
 
     async def receive_head(self) -> None:
@@ -158,8 +159,9 @@ class ClientConnection(asyncio.Protocol):
         self._wake()
 
     def finish(self) -> None:
-        """Makes a reusable connection idle."""
+        """Makes a reusable connection idle; it closes if it is not used again for a while."""
         self._phase = _IDLE
+        self._last_byte_at = self._loop.time()
 
     def close(self) -> None:
         """Closes the connection at once; an engine that still works on the request notices."""
@@ -169,7 +171,13 @@ class ClientConnection(asyncio.Protocol):
 
     def _forward(self, sink: Sink) -> None:
         """Passes on what waits; every token comes here."""
-        drain = sink(self._response.take())
+        response = self._response
+        if len(response.parts) == 1:  # nearly always: `take`, without the call
+            data = response.parts.pop()
+            response.buffered_bytes = response.head_bytes = 0
+        else:
+            data = response.take()
+        drain = sink(data)
         if drain is not None:
             self._drain = drain
             self._transport.pause_reading()
@@ -215,17 +223,20 @@ class ClientConnection(asyncio.Protocol):
         self._response.keep_alive = False
         self._transport.abort()
 
+    def _look_after(self, delay_s: float) -> None:
+        """One timer for all requests of a connection is cheaper than one for every request or read."""
+        delay_s = min(delay_s, self._idle_timeout_s, _IDLE_EXPIRY_S)
+        self._silence_timer = self._loop.call_later(delay_s, self._check_silence)
+
     def _check_silence(self) -> None:
-        """Re-arms itself: one timer for all requests of a connection is cheaper than one for every read."""
-        if self._phase is _IDLE:
-            self._silence_timer = None
-            return
-        left_s = self._last_byte_at + self._idle_timeout_s - self._loop.time()
-        if left_s <= 0 and self._waiter is not None and self._drain is None:
-            self._abort(TimeoutError(f"no byte for {self._idle_timeout_s:g} s"))
+        longest_s = _IDLE_EXPIRY_S if self._phase is _IDLE else self._idle_timeout_s
+        left_s = self._last_byte_at + longest_s - self._loop.time()
+        if left_s <= 0 and self._phase is _IDLE:
+            self.close()
+        elif left_s <= 0 and self._waiter is not None and self._drain is None:
+            self._abort(TimeoutError(f"no byte for {longest_s:g} s"))
         else:
-            delay_s = max(left_s, self._idle_timeout_s / 10)
-            self._silence_timer = self._loop.call_later(delay_s, self._check_silence)
+            self._look_after(max(left_s, longest_s / 10))
 
     def _cancel_silence_timer(self) -> None:
         if self._silence_timer is not None:

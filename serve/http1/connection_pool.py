@@ -5,22 +5,19 @@ import ssl
 from collections import defaultdict
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from serve.http1.addresses import ADDRESSES
 from serve.http1.client import ClientConnection
-
-_IDLE_EXPIRY_S = 60.0
 
 
 class ConnectTimeoutError(TimeoutError):
     """Nobody accepted the connection in time."""
 
 
-@dataclass(frozen=True, slots=True)
-class Origin:
+class Origin(NamedTuple):
     """An engine's base URL, split as a connection needs it.
 
     Attributes:
@@ -56,7 +53,7 @@ class ConnectionPool:
     def __init__(self, connect_timeout_s: float, read_timeout_s: float, authorities: str | None = None) -> None:
         self._connect_timeout_s = connect_timeout_s
         self._read_timeout_s = read_timeout_s
-        self._idle: defaultdict[Origin, dict[ClientConnection, asyncio.TimerHandle]] = defaultdict(dict)
+        self._idle: defaultdict[Origin, dict[ClientConnection, None]] = defaultdict(dict)
         self._authorities = authorities
         self._tls: ssl.SSLContext | None = None
 
@@ -64,8 +61,7 @@ class ConnectionPool:
         """Returns an idle connection, or None if there is none. Closes those on which an engine has said something."""
         idle = self._idle.get(origin)
         while idle:
-            connection, expiry = idle.popitem()
-            expiry.cancel()
+            connection, _ = idle.popitem()
             if connection.quiet:
                 return connection
             connection.close()
@@ -81,8 +77,7 @@ class ConnectionPool:
         idle = self._idle[origin]
 
         def on_lost(connection: ClientConnection) -> None:
-            if expiry := idle.pop(connection, None):
-                expiry.cancel()
+            idle.pop(connection, None)
 
         try:
             async with asyncio.timeout(self._connect_timeout_s):
@@ -112,8 +107,7 @@ class ConnectionPool:
             connection.close()
             return
         connection.finish()
-        expiry = asyncio.get_running_loop().call_later(_IDLE_EXPIRY_S, connection.close)
-        self._idle[origin][connection] = expiry
+        self._idle[origin][connection] = None
 
     def close_idle(self, origin: Origin) -> None:
         """Closes the idle connections of an origin."""

@@ -34,6 +34,19 @@ def encode_head(start_line: bytes, headers: Iterable[tuple[bytes, bytes]]) -> by
     return head
 
 
+def encode_request_head(start_line: str, headers: Iterable[tuple[str, str]]) -> bytes:
+    """Returns what `encode_head` does, of text: encoded once, it costs a request half as much.
+
+    Raises:
+        ValueError: As of `encode_head`, or a name or value holds what Latin-1 does not have.
+    """
+    lines = [start_line, *[f"{name}: {value}" for name, value in headers], "", ""]
+    head = "\r\n".join(lines)
+    if head.count("\n") != len(lines) - 1 or head.count("\r") != len(lines) - 1:
+        raise ValueError("a header holds a line break")
+    return head.encode("latin-1")
+
+
 def encode_chunk(data: bytes) -> bytes:
     """Returns one chunk of the chunked coding; `data` must not be empty, because an empty chunk ends the message."""
     return b"%x\r\n%b\r\n" % (len(data), data)

@@ -24,15 +24,18 @@ def reject_ambiguous(version: str, method: str, url: bytes, headers: RawHeaders)
         url: The request target as it was sent.
         headers: With lower-case names.
     """
-    names, values = zip(*headers, strict=True) if headers else ((), ())
-    if sum(map(len, names)) + sum(map(len, values)) + len(url) > MAX_HEAD_BYTES:
+    size_bytes, hosts, is_coded = len(url), 0, False
+    for name, value in headers:
+        size_bytes += len(name) + len(value)
+        hosts += name == b"host"
+        is_coded = is_coded or name == b"transfer-encoding"
+    if size_bytes > MAX_HEAD_BYTES:
         return HeadTooLargeError(f"The request's head is longer than {MAX_HEAD_BYTES} bytes.")
     if version not in ("1.0", "1.1"):
         return InvalidRequestError(f"HTTP/{version} is not supported; use HTTP/1.1.")
-    hosts = names.count(b"host")
     if method == "CONNECT":
         return InvalidRequestError("CONNECT is not supported: this server is not a forward proxy.")
-    if b"transfer-encoding" in names:
+    if is_coded:
         codings = [value.strip().lower() for name, value in headers if name == b"transfer-encoding"]
         if codings != [b"chunked"] or version != "1.1":
             return InvalidRequestError("The only supported Transfer-Encoding is 'chunked', in HTTP/1.1.")

@@ -9,7 +9,7 @@ from serve.errors import DeadlineError, EngineError, PoolUnavailableError
 from serve.http1.asgi import Sink
 from serve.http1.client import ClientConnection
 from serve.http1.connection_pool import ConnectionPool, ConnectTimeoutError, Origin
-from serve.http1.message import encode_head
+from serve.http1.message import encode_request_head
 from serve.routing.endpoint import Endpoint
 
 _OK = 200
@@ -230,6 +230,5 @@ async def _exchange(connection: ClientConnection, request: bytes, body: bytes) -
 
 
 def _request_head(origin: Origin, path: str, body: bytes, headers: Mapping[str, str]) -> bytes:
-    fields = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
-    fields += ((b"host", origin.authority.encode()), (b"content-length", b"%d" % len(body)))
-    return encode_head(f"POST {origin.prefix}{path} HTTP/1.1".encode(), fields)
+    fields = [*headers.items(), ("host", origin.authority), ("content-length", str(len(body)))]
+    return encode_request_head(f"POST {origin.prefix}{path} HTTP/1.1", fields)

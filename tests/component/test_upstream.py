@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.clock import LoopClock
 
 from serve.config.gateway import LimitsConfig
 from serve.errors import DeadlineError, EngineError, PoolUnavailableError
@@ -116,6 +117,20 @@ async def test_an_idle_connection_that_the_engine_closed_costs_nobody_a_request(
         engine.hang_up()
         for _ in range(20):  # turns of the one event loop that both ends share
             await asyncio.sleep(0.01)
+        assert await ask() == (200, b"hello")
+    assert engine.connections == 2
+
+
+@pytest.mark.asyncio(loop_scope="function")
+async def test_a_connection_that_nobody_uses_for_a_minute_is_closed(clock: LoopClock) -> None:
+    engine = Engine(WHOLE)
+    async with running(engine) as ask:
+        for _ in range(3):
+            await ask()
+            await clock.advance(40)
+        assert (engine.connections, engine.requests) == (1, 3)
+        await clock.advance(61)
+        await asyncio.wait_for(engine.left.wait(), 10)
         assert await ask() == (200, b"hello")
     assert engine.connections == 2
 

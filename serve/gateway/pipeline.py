@@ -28,7 +28,7 @@ from serve.guard.path import GuardedPath
 from serve.guard.plain import PlainPath
 from serve.guard.transcript import NULL_TRANSCRIPTS, AnyTranscripts
 from serve.http1.asgi import DIRECT, Receive, Scope, Send
-from serve.http1.turns import turns
+from serve.http1.turns import Burst, turn
 from serve.limits.null import NULL_ACCOUNTS, AnyAccounts
 from serve.limits.usage import Usage
 from serve.load.null import NULL_LOAD, AnyLoad
@@ -102,6 +102,7 @@ class Gateway:
         self._telemetry = telemetry
         self._continues_traces = config.telemetry.client_traces == "continue"
         self._ongoing = 0
+        self._burst = Burst()
         self._deadlines = Deadlines(config.limits.request_timeout_s)
         self._reader = BodyReader(config)
         self.load = load
@@ -141,7 +142,8 @@ class Gateway:
             receive: ASGI's.
             send: ASGI's.
         """
-        await turns().begin()  # hundreds of clients may ask at the same moment
+        if self._burst.is_crowd():  # hundreds of clients may ask at the same moment
+            await turn()
         headers = request_headers(scope["headers"])
         principal = self._principal(headers)
         continued = self._continues_traces and not isinstance(principal, GatewayError)

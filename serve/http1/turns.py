@@ -21,7 +21,6 @@ class LoopTurns:
         self._waiting: deque[Callable[[], object]] = deque()
         self._pieces = _FIRST_PIECES  # for one turn of the loop
         self._began_s = 0.0
-        self._begun = 0  # in this turn of the loop, by `begin`
 
     def call(self, begin: Callable[[], object]) -> None:
         """Calls what begins a piece of work when it is its turn, after whatever else the loop has to do now."""
@@ -35,18 +34,6 @@ class LoopTurns:
         mine: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.call(lambda: None if mine.done() else mine.set_result(None))  # done if who waited was cancelled
         await mine
-
-    async def begin(self) -> None:
-        """Returns at once to the first few in a turn of the loop, and to the others when it is their turn."""
-        if self._begun >= _FIRST_PIECES:
-            await self.next()
-            return
-        if not self._begun:
-            asyncio.get_running_loop().call_soon(self._forget)
-        self._begun += 1
-
-    def _forget(self) -> None:
-        self._begun = 0
 
     def _let_go(self) -> None:
         now_s = monotonic()
@@ -75,3 +62,24 @@ def turns() -> LoopTurns:
 async def turn() -> None:
     """Waits for the next turn of the running loop."""
     await turns().next()
+
+
+class Burst:
+    """Tells the first few of a moment, who may begin at once, from a crowd that begins in turns.
+
+    Args:
+        clock: Monotonic, in seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float] = monotonic) -> None:
+        self._clock = clock
+        self._began_s = 0.0
+        self._begun = 0
+
+    def is_crowd(self) -> bool:
+        """Counts one who begins; returns whether they should wait for their `turn` first."""
+        now_s = self._clock()
+        if now_s - self._began_s > _TURN_S:
+            self._began_s, self._begun = now_s, 0
+        self._begun += 1
+        return self._begun > _FIRST_PIECES

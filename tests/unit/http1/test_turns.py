@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from serve.http1 import turns
-from serve.http1.turns import LoopTurns, turn
+from serve.http1.turns import Burst, LoopTurns, turn
 
 Turn = Callable[[], Awaitable[None]]
 
@@ -62,10 +62,18 @@ async def test_who_leaves_while_waiting_holds_nobody_up() -> None:
 
 
 async def test_a_few_begin_at_once_and_a_crowd_in_turns() -> None:
+    now_s = 1.0
+    burst = Burst(lambda: now_s)
+    turns = LoopTurns()
+
+    async def begin() -> None:
+        if burst.is_crowd():
+            await turns.next()
+
     done: list[int] = []
-    begin = LoopTurns().begin
     assert await most_at_once(done, in_turns(250, 1, done, begin)) <= 16 + 64
     assert done == list(range(250))
+    now_s += 0.1
     tasks = in_turns(16, 1, done, begin)
     await asyncio.sleep(0)
     assert all(task.done() for task in tasks)

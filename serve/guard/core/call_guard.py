@@ -55,7 +55,7 @@ class CallCheck:
             if len(meant) != 1:
                 return False
             call.name = meant[0]
-        if not call.prefix.complete and call.is_empty and self._accepts(call.name, {}):
+        if not call.prefix.complete and call.is_empty and self._accepts(call.name, {}, chars=2):
             call.replace_arguments("{}")
         return misspelt
 
@@ -87,7 +87,7 @@ class CallCheck:
             return of(Outcome.INVALID_JSON, "arguments are no object")
         if has_half_character(text, value):
             return of(Outcome.TRUNCATED, "half a character in the arguments")
-        found = self._schema_problem(call.name, value)
+        found = self._schema_problem(call.name, value, len(text))
         severity = Severity.SUSPECT if found is None or found[2] is Severity.NOTE else found[2]
         if markup := suspicion(text, value):
             return of(Outcome.MARKER_LEAK, f"{markup} in a call", severity)
@@ -121,18 +121,18 @@ class CallCheck:
             value = call.value
         except ValueError:
             return meant
-        return [name for name in meant if self._accepts(name, value)]
+        return [name for name in meant if self._accepts(name, value, len(call.arguments))]
 
-    def _accepts(self, name: str, value: Any) -> bool:
+    def _accepts(self, name: str, value: Any, chars: int) -> bool:
         try:
-            return self._expected.tools[name].mismatch(value) is None
+            return self._expected.tools[name].mismatch(value, chars) is None
         except UnjudgedError:
             return True
 
-    def _schema_problem(self, name: str, value: Any) -> tuple[Outcome, str, Severity] | None:
+    def _schema_problem(self, name: str, value: Any, chars: int) -> tuple[Outcome, str, Severity] | None:
         schema = self._expected.tools[name]
         try:
-            mismatch = schema.mismatch(value)
+            mismatch = schema.mismatch(value, chars)
         except UnjudgedError as error:
             return Outcome.UNJUDGED, f"{name}: {error}", self.unjudged_severity
         if mismatch is not None:

@@ -88,7 +88,7 @@ class DocumentGuard:
             self._log.report(Outcome.TRUNCATED, "half a character in the document")
             return
         try:
-            mismatch = self._schema.mismatch(value)
+            mismatch = self._schema.mismatch(value, len(text))
         except UnjudgedError as error:
             self._log.report(Outcome.UNJUDGED, f"the document: {error}", self._check.unjudged_severity)
             return

@@ -183,7 +183,7 @@ def _function(tool: Any) -> Mapping[str, Any]:
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}
+    return value if isinstance(value, dict) else {}
 
 
 def _sequence(value: Any) -> Sequence[Any]:

@@ -246,7 +246,7 @@ class LivePrefix(JsonPrefix):
         if whole.schema is True and whole.sign not in '"[{':
             return True
         try:
-            with self._budget.spending():
+            with self._budget:
                 value = loads(raw)
                 if _is_doubtful(raw, value, self._member):
                     return False

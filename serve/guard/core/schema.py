@@ -6,18 +6,21 @@ import math
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping
 from functools import cached_property
+from itertools import takewhile
 from typing import Any
 
 import jsonschema_rs
 import msgspec
 
 from serve.guard.core.schema_budget import Budget, TooMuchWorkError, UnjudgedError
-from serve.guard.core.schema_cost import Cost, measure
+from serve.guard.core.schema_cost import Cost, ValueSize, measure
 from serve.guard.core.schema_outline import SchemaOutline, names_of
 from serve.guard.core.schema_reading import POINTLESS, Reading
 
 _CACHE_BYTES = 64 * 1024 * 1024  # of memory, by estimate
 _EXPANDED_S = 3e-6  # to compile one schema that is written out
+_SHORT_S = 1e-3  # to judge what is short; its size is not worth measuring
+_LENGTHS = (128, 256, 512, 1024, 2048, 4096)  # of what may be
 
 _REGULAR = jsonschema_rs.RegexOptions(size_limit=2**22, dfa_size_limit=2**22)
 _SEARCHING = jsonschema_rs.FancyRegexOptions(backtrack_limit=2_000, size_limit=2**22, dfa_size_limit=2**22)
@@ -56,16 +59,20 @@ class Schema:
         """The names of its objects' members; none where it says that others are as good."""
         return names_of(self._schema)
 
-    def mismatch(self, value: Any) -> str | None:
+    def mismatch(self, value: Any, chars: float = math.inf) -> str | None:
         """Returns where and by which keyword `value` fails; None if it does not.
+
+        Args:
+            value: Of JSON.
+            chars: Of the JSON that it was parsed from, if that is known: of a short one less has to be found out.
 
         Raises:
             UnjudgedError: The schema can't be applied, or not within the budget.
         """
         if self._schema is None:
             return None
-        with self._budget.spending():
-            return self._compile().mismatch(value, self._budget)
+        with self._budget:
+            return self._compile().mismatch(value, chars, self._budget)
 
     def outline(self) -> SchemaOutline:
         """Returns the schema as it judges a value that is not whole yet.
@@ -77,7 +84,7 @@ class Schema:
         if kept is not None:
             self._compiled = kept
             return kept.outline
-        with self._budget.spending():
+        with self._budget:
             return self._compile().outline
 
     def _compile(self) -> Compiled:
@@ -133,15 +140,29 @@ class Compiled:
         )
         return validator
 
-    def mismatch(self, value: Any, budget: Budget) -> str | None:
+    @cached_property
+    def _short_chars(self) -> int:
+        """The length of JSON up to which no value can take longer than `_SHORT_S`."""
+        if self._cost.reach == math.inf:
+            return 0
+        fitting = takewhile(lambda chars: self._cost.bound_s(ValueSize.most(chars)) <= _SHORT_S, _LENGTHS)
+        return max(fitting, default=0)
+
+    def mismatch(self, value: Any, chars: float, budget: Budget) -> str | None:
         """Returns where and by which keyword a value fails; None if it does not.
+
+        Args:
+            value: Of JSON.
+            chars: Of the JSON that it was parsed from.
+            budget: What judging it may take.
 
         Raises:
             UnjudgedError: It can't be judged within the budget.
         """
-        size = measure(value, self._cost.reach, budget.share_s)
-        if self._cost.bound_s(size) > budget.share_s:
-            budget.admit(self._cost.bound_s(size, value))
+        if chars > self._short_chars or budget.share_s < _SHORT_S:
+            size = measure(value, self._cost.reach, budget.share_s)
+            if self._cost.bound_s(size) > budget.share_s:
+                budget.admit(self._cost.bound_s(size, value))
         if _guarded(self._validator.is_valid, value):
             return None
         try:

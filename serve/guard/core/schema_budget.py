@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from time import thread_time
 
 _BUDGET_S = 0.015
@@ -36,6 +34,7 @@ class Budget:
     def __init__(self, limit_s: float = _BUDGET_S) -> None:
         self.schemas = 0
         self._left_s = limit_s
+        self._began_s = 0.0
 
     @property
     def share_s(self) -> float:
@@ -54,11 +53,9 @@ class Budget:
         if bound_s > self.share_s:
             raise TooMuchWorkError("too much work")
 
-    @contextmanager
-    def spending(self) -> Iterator[None]:
-        """Subtracts the time that the block takes."""
-        began_s = thread_time()
-        try:
-            yield
-        finally:
-            self._left_s -= thread_time() - began_s
+    def __enter__(self) -> None:
+        """Begins a block whose time is subtracted."""
+        self._began_s = thread_time()
+
+    def __exit__(self, *_: object) -> None:
+        self._left_s -= thread_time() - self._began_s

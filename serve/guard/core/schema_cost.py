@@ -95,6 +95,11 @@ class ValueSize:
     texts: int
     cubes: int
 
+    @staticmethod
+    def most(chars: int) -> ValueSize:
+        """Returns a size that no value exceeds whose JSON has so many characters."""
+        return ValueSize(chars + chars * chars // 1_000, chars, chars, chars, chars**3)
+
 
 class Cost:
     """Bounds of the work of a schema.

@@ -118,10 +118,10 @@ Rule = ObjectRule | ListRule | TextRule | WholeRule
 
 def names_of(schema: Any) -> Collection[str]:
     """Returns the names of the members of a schema's objects; none where it says that others are as good."""
-    if not isinstance(schema, Mapping) or schema.get("additionalProperties") or schema.get("patternProperties"):
+    if not isinstance(schema, dict) or schema.get("additionalProperties") or schema.get("patternProperties"):
         return ()
     properties = schema.get("properties")
-    return properties if isinstance(properties, Mapping) else ()
+    return properties if isinstance(properties, dict) else ()
 
 
 class SchemaOutline:

@@ -196,17 +196,17 @@ class EchoCanary:
             GatewayError: There is none.
         """
         body = {**prompt.body(stream=False), "model": facts.model, "temperature": 0, "max_tokens": _MOST_TOKENS}
-        encoded, parsed, features, patch = self._reader.read(json.dumps(body).encode(), {}, lambda _: True)
+        read = self._reader.read(json.dumps(body).encode(), {}, lambda _: True)
         candidate = Candidate(facts.pool, opt_out=False, speculative=facts.speculative)
         name = f"echo-{self._chance.getrandbits(64):016x}"
         request = RoutedRequest(
             path=_CHAT,
             headers={},
             request_id=name,
-            body=encoded,
-            patch=patch,
-            parsed=parsed,
-            features=features,
+            body=read.body,
+            patch=read.patch,
+            parsed=read.parsed,
+            features=read.features,
             decision=Decision(facts.model, (), candidates=(candidate,)),
             guarded=False,
             attempt_numbers=count(1),

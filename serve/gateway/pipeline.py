@@ -206,9 +206,9 @@ class Gateway:
 
     def _count_answer(self, served: Attribution, answering: Answering, usage: Usage) -> None:
         """Counts how fast an answer came, whose length its engine has told."""
-        candidate, meter, sent_s = answering
-        if written := usage.worked(meter.kept_tokens).output:
-            took_s, speculative = time.monotonic() - sent_s, "on" if candidate.speculative else "off"
+        candidate = answering.candidate
+        if written := usage.worked(answering.meter.kept_tokens).output:
+            took_s, speculative = time.monotonic() - answering.sent_s, "on" if candidate.speculative else "off"
             self._telemetry.answered(served.model, candidate.pool, speculative, served.request_class, written, took_s)
 
     async def read(self, body: bytes, headers: Mapping[str, str], principal: Principal) -> ReadRequest:
@@ -284,20 +284,19 @@ class Gateway:
 
     def _routed(self, exchange: Exchange, read: ReadRequest, decision: Decision, *, guarded: bool) -> RoutedRequest:
         """Returns the request as it goes to attempts."""
-        body, parsed, features, patch = read
         return RoutedRequest(
             path=exchange.path,
             headers=exchange.headers,
             request_id=exchange.request_id,
-            body=body,
-            patch=patch,
-            parsed=parsed,
-            features=features,
+            body=read.body,
+            patch=read.patch,
+            parsed=read.parsed,
+            features=read.features,
             decision=decision,
             guarded=guarded,
             attempt_numbers=count(1),
             charge=exchange.charge,
-            asker=exchange.asker(len(body)),
+            asker=exchange.asker(len(read.body)),
             attribution=exchange.attribution,
             sees_drafts=exchange.headers.get(DRAFTS_HEADER) == "true" and "observe" in exchange.principal.scopes,
         )

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import msgspec
 from msgspec import Raw, Struct
+from msgspec.structs import replace
 
 from policies import Candidate, Cell, Policy, decide, is_suspected
 from serve.guard.core import Outcome
@@ -55,7 +56,7 @@ def escalated(
         patch.set("tools", _strict(request.patch.apply(request.body)))
     except MALFORMED:  # an engine may have taken what we do not
         return None
-    return request._replace(patch=patch, features=stricter), sound
+    return replace(request, patch=patch, features=stricter), sound
 
 
 def _strict(body: bytes) -> bytes:

@@ -9,6 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 
+from msgspec.structs import replace
+
 from policies import Candidate
 from serve.config.pool import AUTO, NO_GRAMMAR, ModelConfig
 from serve.errors import EngineError, GatewayError
@@ -217,7 +219,7 @@ class PlainPath:
         body = continuation(sent, before, kept, text, exact=False, raw=open_ is not None)
         prefix = prefix_of(open_ and open_(), had, text, tokens)
         more = Continuation(prefix) if answer.chat else MoreText(prefix)
-        resumed = request._replace(path=_PATH, body=body, patch=BodyPatch(), parsed=parse(body), continued=more)
+        resumed = replace(request, path=_PATH, body=body, patch=BodyPatch(), parsed=parse(body), continued=more)
         return Resumption(resumed, able, Written(pool, tuple(before), tuple(kept), None), Outcome.FAILED)
 
     def _opener(self, request: RoutedRequest, pool: str) -> Callable[[], StreamParser] | None:

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Literal, NamedTuple, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from policies import Candidate
 from serve.config.pool import ModelConfig
@@ -209,8 +210,8 @@ class Resumes:
         kept, text = await self.first(request, able, partial(cut.cut, cuts=cuts, begun=len(written.kept)))
         prefix = cut.prefix(kept, text, len(prompt))
         body = continuation(request.patch.apply(request.body), prompt, kept, text)
-        resumed = request._replace(
-            path=_PATH, body=body, patch=BodyPatch(), parsed=parse(body), continued=Continuation(prefix)
+        resumed = replace(
+            request, path=_PATH, body=body, patch=BodyPatch(), parsed=parse(body), continued=Continuation(prefix)
         )
         return Resumption(resumed, able, Written(written.pool, prompt, tuple(kept), None), broken.outcome)
 

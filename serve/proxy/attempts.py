@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapp
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from itertools import count
-from typing import NamedTuple
 
+from msgspec import Struct
 from opentelemetry.trace import INVALID_SPAN, Span, SpanKind
 
 from policies import Candidate, Policy
@@ -44,7 +44,7 @@ _FIRST_CANDIDATE_TRIES = 2
 _NO_WAIT_S = 0.001  # an idle slot is there sooner; recording costs microseconds, so only waits are
 
 
-class Attempt(NamedTuple):
+class Attempt(Struct, frozen=True):
     """A response that has begun, and the stages that it passes first.
 
     Attributes:
@@ -81,7 +81,7 @@ class Attempt(NamedTuple):
         return body
 
 
-class _Slot(NamedTuple):
+class _Slot(Struct, frozen=True):
     """A slot of an engine, held for one attempt."""
 
     candidate: Candidate
@@ -327,9 +327,10 @@ class Attempts:
     async def _post(self, request: RoutedRequest, slot: _Slot, resources: AsyncExitStack, sent: AnySent) -> Attempt:
         """Sends the request to a replica; the response stays open until `resources` close."""
         number, body = next(request.attempt_numbers), request.body
-        patch, ids, meter, rename, parsed, drafts = self._outgoing.outgoing(request, slot.candidate)
-        if patch:
-            body = await beside(True, patch.apply, body) if len(body) > LONG_BODY_BYTES else patch.apply(body)
+        out = self._outgoing.outgoing(request, slot.candidate)
+        meter = out.meter
+        if out.patch:
+            body = await beside(len(body) > LONG_BODY_BYTES, out.patch.apply, body)
         headers = self._outgoing.headers(request, slot.endpoint, number)
         span = self._span(request, slot, number, headers, resources) if self._telemetry.traced else INVALID_SPAN
         request.charge.settles(slot.hold.turn)
@@ -353,9 +354,9 @@ class Attempts:
             tell_beginning(span, response, time.monotonic() - sent_s)
             if request.charge.counts:  # or one span of eight would have it
                 resources.callback(tell_usage, span, meter)
-        stages = (ids or PASS, sent.last_frames(), drafts, request.continued or PASS, meter, rename, parsed)
-        passed = [stage for stage in stages if stage is not PASS]
-        return Attempt(slot.candidate, response, ids, rename, parsed, passed)
+        before = (out.ids or PASS, sent.last_frames(), out.drafts, request.continued or PASS)
+        stages = [stage for stage in (*before, meter, out.rename, out.parsed) if stage is not PASS]
+        return Attempt(slot.candidate, response, out.ids, out.rename, out.parsed, stages)
 
     def _span(
         self, request: RoutedRequest, slot: _Slot, number: int, headers: dict[str, str], resources: AsyncExitStack

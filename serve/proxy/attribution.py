@@ -1,14 +1,13 @@
 """The server of a request, as the response's headers, the metrics, the spans and the log name it."""
 
-from dataclasses import dataclass, field
-from typing import NamedTuple
+from msgspec import Struct
 
 from policies import Candidate, Decision
 from serve.http1.message import RawHeaders
 from serve.limits.null import AnyMeter
 
 
-class Answering(NamedTuple):
+class Answering(Struct, frozen=True):
     """The attempt whose answer goes to the client."""
 
     candidate: Candidate
@@ -16,8 +15,7 @@ class Answering(NamedTuple):
     sent_s: float
 
 
-@dataclass(slots=True)
-class Attribution:
+class Attribution(Struct):
     """Names the model and the pool that serve a request, for the response's headers, the metrics and the log.
 
     Attributes:
@@ -39,9 +37,9 @@ class Attribution:
     model: str = ""
     pool: str = ""
     speculative: str = "off"
-    headers: dict[str, str] = field(default_factory=dict)
-    limits: RawHeaders = field(default_factory=list)
-    faults: list[str] = field(default_factory=list)
+    headers: dict[str, str] = {}
+    limits: RawHeaders = []
+    faults: list[str] = []
     waited_s: float = 0.0
     first_token_s: float | None = None
     request_class: str = ""

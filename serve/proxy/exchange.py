@@ -2,9 +2,9 @@
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 
+from msgspec import Struct, field
 from opentelemetry.trace import Span
 
 from serve.access.principal import ANONYMOUS, PRIORITY_HEADER, Principal
@@ -81,8 +81,7 @@ class Api:
 CHAT = Api()
 
 
-@dataclass(slots=True)
-class Exchange:
+class Exchange(Struct):
     """The I/O of one request: its head, and the response as it is sent.
 
     Attributes:

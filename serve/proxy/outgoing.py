@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from msgspec import Struct
+
 from policies import Candidate, Policy
 from serve.config.gateway import GatewayConfig
 from serve.config.pool import AUTO, NO_GRAMMAR, ModelConfig, PoolConfig, engine_of
@@ -52,7 +54,7 @@ class _Pool(NamedTuple):
         return self.kind != "remote"
 
 
-class Outgoing(NamedTuple):
+class Outgoing(Struct, frozen=True):
     """The parts of an attempt.
 
     Attributes:

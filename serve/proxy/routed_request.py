@@ -1,7 +1,8 @@
 """A request whose decision is made."""
 
 from collections.abc import Iterator, Mapping
-from typing import NamedTuple
+
+from msgspec import Struct
 
 from policies import Decision, RequestFeatures
 from serve.limits.null import NULL_CHARGE, AnyCharge
@@ -12,7 +13,7 @@ from serve.routing.class_queue import ANONYMOUS, Asker
 from serve.stream.continuation import Continuation, MoreText
 
 
-class RoutedRequest(NamedTuple):
+class RoutedRequest(Struct, frozen=True):
     """A request whose decision is made.
 
     Attributes:

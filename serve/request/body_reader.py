@@ -1,7 +1,8 @@
 """A body, parsed, with its features and what must change in it."""
 
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
+
+from msgspec import Struct
 
 from policies import RequestFeatures
 from serve.config.gateway import GatewayConfig
@@ -13,7 +14,7 @@ from serve.request.patch import BodyPatch
 from serve.request.schema_limits import check_schemas
 
 
-class ReadRequest(NamedTuple):
+class ReadRequest(Struct, frozen=True):
     """A request as far as its body tells.
 
     Attributes:

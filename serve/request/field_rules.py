@@ -99,8 +99,8 @@ class FieldRules:
         Raises:
             InvalidRequestError: A field is not allowed, or over its limit.
         """
-        _, *values = self._get(request)
-        names = () if tuple(values) == self._absent else self._stripped(values)
+        values = self._get(request)[1:]
+        names = () if values == self._absent else self._stripped(values)
         self._check_numbers(request)
         if request.stop is not NONE or request.stop_token_ids is not NONE:
             _check_stops(request)

@@ -1,7 +1,9 @@
 """One class of priority in a fair queue: its items, and its tenants' counters. Pure."""
 
 from collections.abc import Callable, Hashable, Mapping
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, TypeVar
+
+from msgspec import Struct
 
 from serve.config.access import PRIORITIES
 from serve.routing.reserved_slots import ReservedSlots
@@ -13,7 +15,7 @@ _KEPT_SHARE = 0.1  # that a tenant has at least at each gateway replica, whateve
 _KEPT_REPORTS = 20  # for which a tenant that is busy elsewhere keeps what it is behind here
 
 
-class Asker(NamedTuple):
+class Asker(Struct, frozen=True):
     """On whose behalf a request asks for a slot.
 
     Attributes:

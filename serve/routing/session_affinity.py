@@ -2,7 +2,8 @@
 
 from collections.abc import Callable, Mapping
 from hashlib import blake2b
-from typing import NamedTuple
+
+from msgspec import Struct
 
 from policies import RequestFeatures
 
@@ -13,7 +14,7 @@ SESSION_HEADERS = ("x-session-id", "x-claude-code-session-id", "session-id", "se
 NOWHERE: frozenset[str] = frozenset()
 
 
-class Affinity(NamedTuple):
+class Affinity(Struct, frozen=True):
     """A request's ties to a replica, computed only if its pool asks, and where it is not to go again.
 
     Attributes:

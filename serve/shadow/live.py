@@ -11,6 +11,8 @@ from itertools import count
 from random import random
 from typing import Any, NamedTuple
 
+from msgspec import structs
+
 from policies import Candidate, Decision
 from serve.config.gateway import GatewayConfig
 from serve.config.pool import ModelConfig, ShadowConfig
@@ -260,7 +262,8 @@ def _shadows(config: GatewayConfig) -> Mapping[str, _Shadow]:
 def _copy_of(request: RoutedRequest, candidate: Candidate) -> RoutedRequest:
     """Returns a request as a candidate gets it: nobody is charged, and it is known by an id of its own."""
     decision = request.decision
-    return request._replace(
+    return structs.replace(
+        request,
         decision=Decision(decision.model, decision.classes, candidates=(candidate,)),
         attempt_numbers=count(1),
         attribution=Attribution(engine_id=f"{request.attribution.engine_id}-shadow"),

@@ -5,6 +5,7 @@ from itertools import count
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from policies import Candidate, Decision, RequestFeatures
 from serve.config.gateway import GatewayConfig
@@ -124,4 +125,4 @@ def test_what_an_engine_tells_of_its_drafts_stays_with_whoever_may_see_it() -> N
     candidate = Candidate("p", opt_out=False, speculative=False)
     told = b'{"metrics":{"speculative_decoding":{"num_spec_steps":1}}}'
     assert b"num_spec_steps" not in pools(ENGINE).outgoing(request(), candidate).drafts.whole(told)
-    assert pools(ENGINE).outgoing(request()._replace(sees_drafts=True), candidate).drafts.whole(told) == told
+    assert pools(ENGINE).outgoing(replace(request(), sees_drafts=True), candidate).drafts.whole(told) == told

@@ -10,6 +10,7 @@ from serve.guard.core import HistoryRepair
 from serve.guard.core.history import id_text
 from serve.guard.slices import LONG_RAW_BYTES, in_slices
 from serve.request.completion import MALFORMED, NONE, holds, not_json
+from serve.request.long_json import decode
 from serve.request.patch import BodyPatch, array_of
 
 _CALLS = b"tool_call"  # in the keys of calls and of their results; a body that escapes them is not repaired
@@ -81,7 +82,7 @@ def _repair_messages(body: bytes, repair: HistoryRepair) -> Generator[None, None
     """Returns the messages, repaired; nothing if they are clean."""
     if not holds(body, _CALLS):
         return b""
-    messages = _body.decode(body).messages or []
+    messages = decode(_body, body).messages or []
     yield from _repair(messages, repair)
     return b"" if repair.clean else array_of(messages)
 
@@ -94,7 +95,7 @@ def _repair(messages: list[Raw], repair: HistoryRepair) -> Generator[None, None,
             continue
         yield
         try:
-            message = _message.decode(source)
+            message = decode(_message, source)
         except msgspec.ValidationError:
             continue  # of a shape that is not OpenAI's
         if message.tool_calls or message.role == "tool":

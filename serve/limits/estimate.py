@@ -15,6 +15,7 @@ from policies import RequestFeatures
 from serve.limits.answer_meter import Meter
 from serve.limits.usage import Usage
 from serve.request.completion import MALFORMED, NONE, CompletionRequest, is_list, whole_number
+from serve.request.long_json import decode
 
 _FIRST_OUTPUT = 512.0
 _QUANTILE = 0.75
@@ -106,8 +107,8 @@ class _Part(Struct, gc=False):
     input_audio: Raw = NONE
 
 
-_parts = msgspec.json.Decoder(list[_Part | str]).decode
-_texts = msgspec.json.Decoder(_Texts).decode
+_parts = msgspec.json.Decoder(list[_Part | str])
+_texts = msgspec.json.Decoder(_Texts)
 
 
 def size_of(body: bytes, request: CompletionRequest, features: RequestFeatures) -> RequestSize:
@@ -118,7 +119,7 @@ def size_of(body: bytes, request: CompletionRequest, features: RequestFeatures) 
         request: The body, parsed.
         features: Of the request.
     """
-    texts = _texts(body)
+    texts = decode(_texts, body)
     text_bytes, images = _message_bytes(texts.messages or (), len(body)), 0
     if texts.tools is not NONE:
         text_bytes += _text_bytes(texts.tools)
@@ -289,7 +290,7 @@ def _message_bytes(messages: Sequence[_Message], body_bytes: int) -> int:
 def _media(content: Raw) -> Iterator[Raw]:
     """Yields the pictures, recordings and films of a message."""
     try:
-        parts = _parts(content)
+        parts = decode(_parts, content)
     except MALFORMED:
         return  # it is for the engine to refuse
     for part in parts:

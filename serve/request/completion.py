@@ -8,6 +8,7 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from serve.errors import InvalidRequestError
+from serve.request.long_json import decode
 
 PREFERENCE_FIELD = "enable_speculative"
 
@@ -230,7 +231,7 @@ def parse(body: bytes, decoder: RequestDecoder = ANY_FIELDS) -> CompletionReques
         InvalidRequestError: The body is not the JSON of a chat or text completion.
     """
     try:
-        return decoder.decode(body)
+        return decode(decoder, body)
     except msgspec.ValidationError as error:
         raise _invalid(str(error)) from error
     except MALFORMED as error:

@@ -15,6 +15,7 @@ from msgspec import Raw, Struct
 
 from serve.errors import InvalidRequestError
 from serve.parsing.long_numbers import has_long_numbers
+from serve.request.long_json import MOST_AT_ONCE_BYTES, LongJson
 
 # A smaller body can't hold enough to matter.
 LARGE_BYTES = 64 * 1024
@@ -113,8 +114,9 @@ def check_density(body: bytes) -> None:
     _counter.objects = _MOST_OBJECTS
     _counter.names = _MOST_NAMES
     try:
-        _outline.decode(body)  # first, because it stops at an object, where the other would skip thousands
-        _members.decode(body)
+        left = LongJson(body).short if len(body) > MOST_AT_ONCE_BYTES else body
+        _outline.decode(left)  # first, because it stops at an object, where the other would skip thousands
+        _members.decode(left)
     except msgspec.ValidationError as error:
         raise InvalidRequestError(f"The body has a wrong type: {error}.") from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

@@ -10,6 +10,7 @@ from msgspec import Raw, Struct
 from serve.config.requests import RequestsConfig
 from serve.errors import InvalidRequestError
 from serve.request.completion import NONE, holds, not_allowed
+from serve.request.long_json import decode
 
 # Marks of content that an engine fetches or loads; escapes could hide any of them.
 _MEDIA_MARKS = (b"_url", b"_embeds", b"\\u00")
@@ -31,8 +32,8 @@ class _Part(Struct, gc=False):
 
 
 # A URL may be a picture of 30 MB: it is passed over, and not made a text.
-_parts = msgspec.json.Decoder(list[_Part | str]).decode
-_url = msgspec.json.Decoder(_Url | None).decode
+_parts = msgspec.json.Decoder(list[_Part | str])
+_url = msgspec.json.Decoder(_Url | None)
 _text = msgspec.json.Decoder(str | None).decode
 _URLS = attrgetter("image_url", "video_url", "audio_url")
 _EMBEDS = attrgetter("image_embeds", "audio_embeds", "video_embeds", "prompt_embeds")
@@ -62,7 +63,7 @@ class MediaRules:
         """
         try:
             for content in filter(_may_name_media, contents):
-                for part in _parts(content):
+                for part in decode(_parts, content):
                     if isinstance(part, _Part):
                         self._check_part(part)
         except msgspec.ValidationError as error:
@@ -85,7 +86,7 @@ class MediaRules:
 
     def _may_fetch(self, member: Raw) -> bool:
         if bytes(memoryview(member)[:1]) == b"{":
-            inner = _url(member)
+            inner = decode(_url, member)
             member = NONE if inner is None else inner.url
         if member is NONE or _is_data(member):
             return True

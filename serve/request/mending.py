@@ -42,15 +42,15 @@ def _half_pairs(body: bytes) -> Iterator[int]:
             if match.start() >= end:
                 break
             place, second = match.start(), match.start("second")
-            is_text = place > 0 and body[place - 1] == _BACKSLASH and _is_escaped(body, place)
+            is_text = place > 0 and body[place - 1] == _BACKSLASH and is_escaped(body, place)
             if is_text == (second >= 0):
                 yield second if is_text else place
             start = match.end()
         start = max(start, end)
 
 
-def _is_escaped(body: bytes, place: int) -> bool:
-    """Returns whether the backslash at a place is itself escaped by the ones before it."""
+def is_escaped(body: bytes, place: int) -> bool:
+    """Returns whether a backslash or quote at a place is escaped by the backslashes before it."""
     size = _FEW_BYTES
     while True:
         before = body[max(0, place - size) : place]

@@ -8,6 +8,7 @@ from msgspec import Raw
 
 from serve.request.beside import PIECE_BYTES, joined
 from serve.request.completion import MALFORMED, holds, not_json
+from serve.request.long_json import MOST_AT_ONCE_BYTES, LongJson, decode
 
 ReasoningField = Literal["reasoning", "reasoning_content"]
 
@@ -84,6 +85,14 @@ class BodyPatch:
         Raises:
             InvalidRequestError: It is no JSON in a part that the parser passed over.
         """
+        reads = self._set or self._dropped or self._nulls or self._reasoning
+        if reads and len(body) > MOST_AT_ONCE_BYTES:
+            long = LongJson(body)
+            patched = self._apply(long.short)
+            return body if patched is long.short else long.filled(patched)
+        return self._apply(body)
+
+    def _apply(self, body: bytes) -> bytes:
         try:
             reads = self._set or self._dropped or self._nulls or self._reasoning
             changed = self._changed(body) if reads else None
@@ -128,7 +137,7 @@ def _is_null(value: Raw) -> bool:
 def _renamed(messages: bytes | Raw, name: ReasoningField, mark: bytes) -> bytes | None:
     """Returns messages with their reasoning under one name; None if they stay as they are."""
     try:
-        parts = _messages.decode(messages)
+        parts = decode(_messages, messages)
         values = [_message(part, name) if holds(bytes(part), mark) else part for part in parts]
     except msgspec.ValidationError:
         return None  # a prompt in place of messages, for the engine to judge
@@ -146,7 +155,7 @@ def array_of(values: Iterable[bytes | Raw]) -> bytes:
 
 
 def _message(raw: Raw, name: ReasoningField) -> bytes | Raw:
-    members = _members.decode(raw)
+    members = decode(_members, raw)
     other = _OTHER[name]
     if other not in members or name in members:
         return raw

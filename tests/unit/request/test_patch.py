@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from serve.errors import InvalidRequestError
@@ -176,3 +176,23 @@ def test_messages_that_were_repaired_are_renamed_too() -> None:
 def test_a_name_that_is_no_text_is_the_clients_fault() -> None:
     with pytest.raises(InvalidRequestError, match="not valid JSON"):
         patched(b'{"model":"m","\xff":1,"drop":1}', drop=("drop",))
+
+
+@given(st.sampled_from(["x", "天", '"', "\\", "\n"]), st.booleans())
+@settings(max_examples=5, deadline=None)
+def test_a_long_body_gets_the_changes_that_a_short_one_gets(unit: str, ascii_only: bool) -> None:
+    text = unit * (9_000_000 // len(json.dumps(unit, ensure_ascii=ascii_only)[1:-1]))
+    message = {"role": "assistant", "content": text, "reasoning": text[:5_000]}
+    body = {"model": "m", "drop": text[:2_000], "x": [text[:2_000]], "messages": [message], "stop": None}
+    patch = BodyPatch()
+    patch.set("model", b'"n"')
+    patch.drop(["drop"], ["stop"])
+    patch.add("seed", b"1")
+    patch.name_reasoning("reasoning_content")
+    changed = {"role": "assistant", "content": text, "reasoning_content": text[:5_000]}
+    whole = json.dumps(body, ensure_ascii=ascii_only).encode()
+    given = json.loads(patch.apply(whole))
+    assert given == {"seed": 1, "model": "n", "x": [text[:2_000]], "messages": [changed]}
+    unchanged = BodyPatch()
+    unchanged.drop(["absent"])
+    assert unchanged.apply(whole) is whole

@@ -97,3 +97,14 @@ def test_bytes_that_are_no_text_are_400(body: bytes) -> None:
 def test_deep_nesting_is_400() -> None:
     deep: Any = b"[" * 200_000
     assert problem(b'{"model":"m","x":' + deep).code == "invalid_json"
+
+
+def test_half_a_surrogate_pair_in_a_text_of_many_megabytes_is_mended() -> None:
+    body = b'{"model":"m","prompt":"%b\\ud83d%b"}' % (b"x" * 9_000_000, b"y" * 100)
+    assert sent(body) == body.replace(rb"\ud83d", rb"\ufffd")
+
+
+def test_what_no_client_sends_that_much_of_is_400_and_says_what_to_do() -> None:
+    error = problem(b'{"model":"m","prompt":[%b1]}' % (b"12345678," * 1_000_000))
+    assert error.code == "over_limit"
+    assert "shorter as a text" in error.message

@@ -1,0 +1,168 @@
+"""Long JSON, read without its long texts.
+
+A decoder lets no other thread run from the first byte to the last: 20 ms for a picture of 30 MB, which it only passes
+over, and more for as many numbers. Of an honest body of many megabytes nearly all is in a few long texts. So those are
+looked at piece by piece and left out, what remains is decoded, and they are put back into the values that hold them.
+"""
+
+import re
+import secrets
+from collections.abc import Iterator
+from typing import Any, TypeVar, cast
+
+import msgspec
+from msgspec import Raw, Struct
+
+from serve.errors import InvalidRequestError
+from serve.request.beside import PIECE_BYTES, joined
+from serve.request.mending import is_escaped
+
+T = TypeVar("T")
+
+# Of the densest JSON, a decoder passes over that much in 15 ms.
+MOST_AT_ONCE_BYTES = 8 * 1024 * 1024
+_LONG_TEXT_BYTES = 1024
+_QUOTE = b'"'
+_MARK = secrets.token_bytes(12).hex().encode()  # nobody outside knows what stands for a text
+_NUMBER_BYTES = 8
+_STAND_IN_BYTES = len(_MARK) + _NUMBER_BYTES
+_LONGEST_ESCAPE = 12  # a pair of surrogates
+_WITHIN_TEXT = re.compile(rb'[^"\\]*+(?:\\.[^"\\]*+)*+', re.DOTALL)
+_ESCAPED_BYTES = 64 * 1024
+_PLACE = re.compile(r" \(byte \d+\)")  # in the decoder's words: of what was left, so that it would mislead
+_skipped = msgspec.json.Decoder(Raw)
+_text = msgspec.json.Decoder(str)
+
+
+def decode(decoder: "msgspec.json.Decoder[T]", text: bytes | Raw) -> T:
+    """Returns what a decoder makes of JSON, however long that is; no step of it takes long.
+
+    Args:
+        decoder: Of structs, lists, dictionaries, texts and `Raw`.
+        text: JSON.
+
+    Raises:
+        msgspec.DecodeError: It is not JSON, or of another type.
+        InvalidRequestError: More than `MOST_AT_ONCE_BYTES` of it are not in long texts.
+    """
+    if len(memoryview(text)) <= MOST_AT_ONCE_BYTES:
+        return decoder.decode(text)
+    return LongJson(bytes(text)).decode(decoder)
+
+
+class LongJson:
+    """JSON, with something short in place of each long text.
+
+    Args:
+        whole: The JSON.
+
+    Attributes:
+        short: What is left of it.
+
+    Raises:
+        msgspec.DecodeError: A long text is malformed.
+        InvalidRequestError: More than `MOST_AT_ONCE_BYTES` are left.
+    """
+
+    def __init__(self, whole: bytes) -> None:
+        self._whole = memoryview(whole)
+        self._texts: list[tuple[int, int]] = []
+        parts: list[bytes] = []
+        end = left = 0
+        for place in _long_texts(whole):
+            left += place[0] - end + _STAND_IN_BYTES
+            if left > MOST_AT_ONCE_BYTES:
+                break
+            _check_text(whole, *place)
+            parts += (whole[end : place[0]], _MARK, b"%08d" % len(self._texts))
+            self._texts.append(place)
+            end = place[1]
+        if left + len(whole) - end > MOST_AT_ONCE_BYTES:
+            raise InvalidRequestError(
+                f"The body has more than {MOST_AT_ONCE_BYTES} bytes beside its long texts, in numbers, names and short "
+                "texts. Send fewer of them; a prompt of so many tokens is shorter as a text.",
+                code="over_limit",
+            )
+        self.short = b"".join((*parts, whole[end:]))
+
+    def decode(self, decoder: "msgspec.json.Decoder[T]") -> T:
+        """Returns what a decoder makes of the whole; see the function of that name."""
+        try:
+            value = decoder.decode(self.short)
+        except msgspec.ValidationError:
+            raise
+        except msgspec.DecodeError as error:
+            raise msgspec.DecodeError(_PLACE.sub("", str(error))) from error
+        return cast("T", self._restored(value))
+
+    def filled(self, part: bytes) -> bytes:
+        """Returns a part of what is left, or what was made of it, with the long texts in their places."""
+        first, *others = part.split(_MARK)
+        pieces: list[bytes | memoryview] = [first]
+        for other in others:
+            start, end = self._texts[int(other[:_NUMBER_BYTES])]
+            pieces += (self._whole[start:end], other[_NUMBER_BYTES:])
+        return joined(pieces)
+
+    def _restored(self, value: Any) -> Any:
+        """Returns a decoded value with the long texts in it; containers are changed in place."""
+        if isinstance(value, Raw):
+            part = bytes(value)
+            return Raw(self.filled(part)) if _MARK in part else value
+        if isinstance(value, str):
+            return _text.decode(self.filled(b'"%b"' % value.encode())) if value.startswith(_MARK.decode()) else value
+        if isinstance(value, Struct):
+            for name in value.__struct_fields__:
+                before = getattr(value, name)
+                after = self._restored(before)
+                if after is not before:
+                    setattr(value, name, after)
+        elif isinstance(value, list):
+            value[:] = map(self._restored, value)
+        elif isinstance(value, dict):
+            members = [(self._restored(name), self._restored(member)) for name, member in value.items()]
+            value.clear()
+            value.update(members)
+        return value
+
+
+def _long_texts(whole: bytes) -> Iterator[tuple[int, int]]:
+    """Yields where the long texts of JSON begin and end, quotes not included."""
+    quotes = _quotes(whole)
+    for opening in quotes:
+        closing = next(quotes, -1)
+        if closing - opening > _LONG_TEXT_BYTES:
+            yield opening + 1, closing
+
+
+def _quotes(whole: bytes) -> Iterator[int]:
+    """Yields the places of quotes that begin or end a text."""
+    at = 0
+    while at < len(whole):
+        quote = whole.find(_QUOTE, at, at + PIECE_BYTES)
+        if quote < 0:
+            at += PIECE_BYTES
+        elif is_escaped(whole, quote):  # there are more of them near by
+            at = _WITHIN_TEXT.match(whole, quote + 1, quote + _ESCAPED_BYTES).end()  # type: ignore[union-attr]
+        else:
+            yield quote
+            at = quote + 1
+
+
+def _check_text(whole: bytes, start: int, end: int) -> None:
+    """Reads a text piece by piece.
+
+    Raises:
+        msgspec.DecodeError: It is malformed.
+    """
+    while start < end:
+        ends = range(min(start + PIECE_BYTES, end), max(start, min(start + PIECE_BYTES, end) - _LONGEST_ESCAPE), -1)
+        for last in ends:
+            try:
+                _skipped.decode(b'"%b"' % whole[start:last])
+            except msgspec.DecodeError as error:  # the piece may end within an escape
+                if last == end or last == ends[-1]:
+                    raise msgspec.DecodeError(_PLACE.sub("", str(error))) from error
+            else:
+                start = last
+                break

@@ -9,7 +9,7 @@ from typing import Any
 from serve.dialects.dialect import Dialect, Identity, Translated
 from serve.dialects.failure import Failure
 from serve.dialects.translate import Translate
-from serve.errors import EngineError, GatewayError, retry_after
+from serve.errors import EngineError, GatewayError, QuotaError, RateLimitError, retry_after
 from serve.guard.slices import LONG_BYTES, LONG_RAW_BYTES
 from serve.http1.message import RawHeaders
 from serve.http1.sse import decode_chunk
@@ -32,6 +32,7 @@ _JSON_HEADERS: RawHeaders = [(b"content-type", b"application/json")]
 _NOT_IN_HEADER = re.compile(r"[^A-Za-z0-9_.:-]")
 _MOST_DROPPED = 32
 _CLIENTS_FAULT = frozenset({400, 404, 413})
+_CLIENTS_LIMIT = (RateLimitError, QuotaError)  # a full pool is 429 as well, but no limit of the client's
 
 
 class Translation(Api):
@@ -125,7 +126,8 @@ class Translation(Api):
 
     async def refuse(self, exchange: Exchange, error: GatewayError) -> None:
         """Sends an error in the dialect's shape: as a response or, once a stream has begun, as its end."""
-        if error.status in _CLIENTS_FAULT or not await self._estimated(exchange):
+        is_the_clients = error.status in _CLIENTS_FAULT or isinstance(error, _CLIENTS_LIMIT)
+        if is_the_clients or not await self._estimated(exchange):
             await self._refuse(exchange, Failure.of_error(error))
 
     def release(self) -> None:

@@ -249,8 +249,10 @@ async def test_counting_tokens_is_a_request_that_spends_none() -> None:
         first = await post(stack, HELLO, "messages/count_tokens")
         second = await post(stack, HELLO, "messages/count_tokens")
     assert "x-ratelimit-remaining-tokens" not in first.headers, "none were asked of the ledger, so nobody knows"
-    assert (second.status_code, second.headers["x-specgate-estimate"]) == (200, "true")
-    assert len(rig.engine.requests) == 1, "over its limit, a client gets an estimate"
+    assert (second.status_code, second.json()["error"]["type"]) == (429, "rate_limit_error")
+    assert int(second.headers["retry-after"]) > 0
+    assert "x-specgate-estimate" not in second.headers, "an estimate costs the gateway's own time"
+    assert len(rig.engine.requests) == 1
 
 
 async def test_counting_tokens_holds_a_seat_until_it_is_over() -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import resource
 import signal
 import socket
@@ -20,7 +21,7 @@ from support.engines import chunk, end, frame, start
 
 from serve.launch.ports import free_port
 from tests.faults.needs import haproxy, memory_cgroups
-from tests.faults.scene import COMPLETE, LONGEST_S, ROOT, Scene, outcome, session
+from tests.faults.scene import COMPLETE, LONGEST_S, NOTHING, ROOT, Scene, outcome, session
 from tests.faults.settings import run
 
 Notes = list[str]
@@ -155,6 +156,70 @@ async def ended(scene: Scene, _: Notes) -> AsyncIterator[None]:
     authority.sign(authority.context, timedelta(seconds=-1))
     yield
     authority.sign(authority.context, timedelta(days=1))
+
+
+@asynccontextmanager
+async def edge_ended(scene: Scene, notes: Notes) -> AsyncIterator[None]:
+    """Clients come through our sample of a TLS edge, whose certificate ends; then it gets another and is reloaded."""
+    authority, clients, direct = scene.setting.more["authority"], scene.clients, scene.clients.url
+    clients.tls.load_verify_locations(authority.file)
+    over = asyncio.Event()
+
+    async def long(send: Any, body: bytes) -> bool:
+        if b"all along" not in body:
+            return False
+        await start(send, kind="text/event-stream")
+        while not over.is_set():
+            await send({"type": "http.response.body", "body": frame(chunk({"content": "x"})), "more_body": True})
+            await asyncio.sleep(0.1)
+        await end(send, frame(chunk({}, "stop")) + frame("[DONE]"))
+        return True
+
+    scene.engine.instead = long
+    async with (
+        edge_before(scene.port, authority.issue(timedelta(days=1))) as (port, reload),
+        session(clients.tls) as one,
+    ):
+        clients.url = f"https://localhost:{port}"
+        await clients.until_well(time.monotonic())
+        ask = {"model": "m", "stream": True, "messages": [{"role": "user", "content": "all along"}]}
+        open_stream = asyncio.create_task(outcome(one, clients.url, ask, scene.headers))
+        await asyncio.sleep(0.3)
+        authority.issue(timedelta(seconds=-1))
+        reload()
+        async with asyncio.timeout(LONGEST_S):
+            while clients.seen[-1].end != NOTHING:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        yield
+        authority.issue(timedelta(days=1))
+        reload()
+        await clients.until_well(time.monotonic())
+        over.set()
+        assert (ended := await open_stream) == COMPLETE, ended
+        notes.append("a stream that was open goes on through both reloads")
+        clients.url, scene.engine.instead = direct, None
+
+
+@asynccontextmanager
+async def edge_before(port: int, certificate: Path) -> AsyncIterator[tuple[int, Callable[[], None]]]:
+    """Starts `deploy/edge/haproxy.cfg` before a gateway; yields its port, and what has it read its files again."""
+    program, front = haproxy(), free_port()
+    assert program is not None
+    settings = {
+        "SPECGATE_EDGE_BIND": f"127.0.0.1:{front}",
+        "SPECGATE_EDGE_CERTIFICATE": str(certificate),
+        "SPECGATE_EDGE_GATEWAY": f"127.0.0.1:{port}",
+    }
+    command = (program, "-W", "-f", str(ROOT / "deploy" / "edge" / "haproxy.cfg"))
+    edge = await asyncio.create_subprocess_exec(*command, env=os.environ | settings, stdout=-3, stderr=-3)
+    try:
+        async with asyncio.timeout(LONGEST_S):
+            while socket.socket().connect_ex(("127.0.0.1", front)):  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
+        yield front, lambda: edge.send_signal(signal.SIGUSR2)
+    finally:
+        edge.terminate()
+        await edge.wait()
 
 
 @asynccontextmanager

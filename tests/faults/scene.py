@@ -4,6 +4,7 @@ import asyncio
 import io
 import json
 import os
+import ssl
 import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -75,11 +76,13 @@ class Clients:
     """Ask a gateway steadily, every other time for a stream.
 
     Attributes:
+        tls: Says whom they trust.
         seen: Of all requests that have ended.
     """
 
     url: str
     headers: Mapping[str, str]
+    tls: ssl.SSLContext = field(default_factory=ssl.create_default_context)
     seen: list[Seen] = field(default_factory=list)
 
     async def ask(self, number: int, session: aiohttp.ClientSession, **more: Any) -> str:
@@ -92,7 +95,7 @@ class Clients:
 
     async def run(self) -> None:
         """Asks until it is cancelled."""
-        async with session() as one, asyncio.TaskGroup() as group:
+        async with session(self.tls) as one, asyncio.TaskGroup() as group:
             for number in range(_CLIENTS):
                 group.create_task(self._go_on(number, one))
 
@@ -109,9 +112,9 @@ class Clients:
         return min(each.ended_s for each in self.seen if each.began_s >= since_s and each.end == COMPLETE) - since_s
 
 
-def session() -> aiohttp.ClientSession:
+def session(tls: ssl.SSLContext | bool = True) -> aiohttp.ClientSession:
     """A client without connections of before, so that each request finds the gateway as it is."""
-    connector = aiohttp.TCPConnector(limit=0, force_close=True)
+    connector = aiohttp.TCPConnector(limit=0, force_close=True, ssl=tls)
     return aiohttp.ClientSession(connector=connector, timeout=aiohttp.ClientTimeout(total=LONGEST_S))
 
 

@@ -86,14 +86,18 @@ class Authority:
 
     def sign(self, context: ssl.SSLContext, ends_in: timedelta) -> None:
         """Gives a server a certificate that ends then, or has ended."""
+        context.load_cert_chain(self.issue(ends_in))
+
+    def issue(self, ends_in: timedelta) -> Path:
+        """Returns the file of the server's certificate and key, which it has written anew."""
         key = ec.generate_private_key(ec.SECP256R1())
-        pem = self._folder / "engine.pem"
+        pem = self._folder / "server.pem"
         raw = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
         pem.write_bytes(
             key.private_bytes(serialization.Encoding.PEM, *raw)
             + self._certificate("localhost", key, ends_in).public_bytes(serialization.Encoding.PEM)
         )
-        context.load_cert_chain(pem)
+        return pem
 
     def _certificate(
         self, name: str, key: ec.EllipticCurvePrivateKey, ends_in: timedelta, *, authority: bool = False
@@ -211,6 +215,11 @@ async def run(*command: str) -> None:
     _, said = await process.communicate()
     if process.returncode:
         raise subprocess.CalledProcessError(process.returncode, command, stderr=said)
+
+
+@asynccontextmanager
+async def behind_an_edge(folder: Path) -> AsyncIterator[Setting]:
+    yield Setting(more={"authority": Authority(folder)})
 
 
 @asynccontextmanager

@@ -83,6 +83,13 @@ FAULTS = (
         may=frozenset({"503 pool_unavailable"}),
     ),
     Fault(
+        "the edge's certificate ends",
+        settings.behind_an_edge,
+        injections.edge_ended,
+        may=frozenset({NOTHING}),
+        needs=("HAProxy",),
+    ),
+    Fault(
         "names are not resolved any more",
         settings.with_a_name_server,
         injections.no_names,

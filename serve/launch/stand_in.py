@@ -3,13 +3,15 @@
 Ray looks after HAProxy every ten seconds, three times, and then starts its manager again: for half a minute nobody
 would listen. The stand-in takes HAProxy's last configuration, and ends as soon as Ray's own answers again. It has an
 admin socket of its own: if it answered on HAProxy's, Ray would take that for well, and could never tell it of a new
-replica.
+replica. A HAProxy that somebody has stopped (SIGSTOP) keeps its port, so that a stand-in could not help: it is told to
+go on.
 
 At the end of a stop Ray kills HAProxy, with whatever it is about to answer. So a stand-in takes its port before, and
 its sockets with it, and goes on answering until nothing else is left.
 """
 
 import logging
+import os
 import re
 import signal
 import socket
@@ -27,6 +29,7 @@ _MISSES = 2  # looks in a row that find nobody: while one HAProxy takes over fro
 _CONFIG, _SOCKET = "haproxy.cfg", "admin.sock"
 _PASSES_SOCKETS = "expose-fd listeners"
 _TAKES_S = 5.0  # that the last one may take to listen
+_ANSWERS_S = 1.0  # that one which runs may take to say who it is
 _ENDS_S = 2.0  # and to end, before it is killed
 _PID = re.compile(rb"^Pid: (\d+)$", re.MULTILINE)
 
@@ -63,13 +66,17 @@ def standing_in(folder: Path, program: str | Path) -> Iterator[Callable[[], None
 def _watch(folder: Path, program: str | Path, stop: threading.Event, taken: threading.Event) -> None:
     """Looks after HAProxy until another one has taken over; the stand-in ends with this thread at the latest."""
     other: subprocess.Popen[bytes] | None = None
-    misses = 0
+    misses, last = 0, ""
     while not stop.wait(_LOOK_S):
         home = _home(folder)
         if home is None or taken.is_set():
             continue
-        if _answers(home / _SOCKET):
-            misses = 0
+        if other is not None:
+            _wake(str(other.pid))
+        if (pid := _answering(home / _SOCKET)) is not None:
+            misses, last = 0, pid or last
+            if not pid:
+                _wake(last)
             if other is not None:
                 _dismiss(other)
                 other = None
@@ -89,14 +96,14 @@ def _taken_over(folder: Path, program: str | Path) -> Iterator["subprocess.Popen
     if home is None:
         return
     options = []
-    if (pid := _pid(home / _SOCKET)) is not None:
+    if pid := _answering(home / _SOCKET, _ANSWERS_S):
         options = ["-sf", pid]
         if _PASSES_SOCKETS in (home / _CONFIG).read_text(encoding="utf-8"):
             options += ["-x", str(home / _SOCKET)]
     last = _start(program, home, "last", *options)
     yield last
     until_s = time.monotonic() + _TAKES_S
-    while not _answers(home / "last.sock") and last.poll() is None and time.monotonic() < until_s:
+    while _answering(home / "last.sock") is None and last.poll() is None and time.monotonic() < until_s:
         time.sleep(_LOOK_S / 10)
 
 
@@ -127,28 +134,25 @@ def _end(last: "subprocess.Popen[bytes]") -> None:
         last.wait()
 
 
-def _answers(path: Path) -> bool:
-    """Returns whether a process listens on a Unix socket."""
-    with socket.socket(socket.AF_UNIX) as probe:
-        probe.settimeout(_LOOK_S)
-        try:
-            probe.connect(str(path))
-        except TimeoutError:
-            return True  # busy, which is not gone
-        except OSError:
-            return False
-        return True
+def _wake(pid: str) -> None:
+    """Has a process go on if it is stopped."""
+    with suppress(OSError, ValueError):
+        if Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0] == "T":
+            log.warning("HAProxy was stopped by a signal; it is told to go on")
+            os.kill(int(pid), signal.SIGCONT)
 
 
-def _pid(path: Path) -> str | None:
-    """Returns the process that answers on an admin socket; None if nobody does."""
+def _answering(path: Path, within_s: float = _LOOK_S) -> str | None:
+    """Returns the process that answers on an admin socket: empty if it is silent for so long, None if there is none."""
     with socket.socket(socket.AF_UNIX) as admin:
-        admin.settimeout(_LOOK_S * 5)
+        admin.settimeout(within_s)
         try:
             admin.connect(str(path))
             admin.sendall(b"show info\n")
             said = b"".join(iter(lambda: admin.recv(65536), b""))
+        except TimeoutError:
+            return ""  # busy, which is not gone, or stopped
         except OSError:
             return None
     found = _PID.search(said)
-    return None if found is None else found[1].decode()
+    return "" if found is None else found[1].decode()

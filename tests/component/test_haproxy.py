@@ -5,6 +5,7 @@ The directives are those of Ray Serve's template that matter here; the servers a
 
 import asyncio
 import json
+import os
 import signal
 import socket
 import subprocess
@@ -23,6 +24,7 @@ from typing import Any
 
 import aiohttp
 import openai
+import psutil
 import pytest
 from support.load import End, LoadResult, ask
 
@@ -197,6 +199,53 @@ def test_a_stand_in_answers_while_haproxy_is_away_and_not_any_longer(tmp_path: P
             assert answer(port)[0] == 503
             process.terminate()
     assert not is_open(port)
+
+
+def stand_ins(folder: Path) -> list[psutil.Process]:
+    """Processes that a stand-in's configuration runs."""
+    config = str(folder / "node" / "stand-in.cfg")
+    return [each for each in psutil.Process().children() if config in each.cmdline()]
+
+
+BACK_S = 2.0
+
+
+def test_however_often_haproxy_and_its_stand_ins_are_killed_somebody_listens_soon(tmp_path: Path) -> None:
+    port = free_port()
+    with standing_in(tmp_path, write_launcher(tmp_path)), rays_haproxy(tmp_path, port) as process:
+        victim: psutil.Process = psutil.Process(process.pid)
+        for _ in range(5):
+            victim.kill()
+            psutil.wait_procs([victim], timeout=5)
+            killed_s = time.monotonic()
+            wait_for(port)
+            assert time.monotonic() - killed_s < BACK_S
+            [victim] = stand_ins(tmp_path)
+    assert not is_open(port)
+
+
+def test_a_haproxy_that_is_stopped_goes_on(tmp_path: Path) -> None:
+    """It keeps its port and whoever asks there waits, so that a stand-in would get only every other client."""
+    port = free_port()
+    with standing_in(tmp_path, write_launcher(tmp_path)):
+        with rays_haproxy(tmp_path, port) as process:
+            process.kill()
+            process.wait()
+            wait_for(port)
+            [stand_in] = stand_ins(tmp_path)
+            assert_answers_although_stopped(port, stand_in.pid)
+        with rays_haproxy(tmp_path, port) as process:
+            while is_listening(tmp_path / "node" / "stand-in.sock"):
+                time.sleep(0.05)
+            for _ in range(3):
+                assert_answers_although_stopped(port, process.pid)
+
+
+def assert_answers_although_stopped(port: int, pid: int) -> None:
+    os.kill(pid, signal.SIGSTOP)
+    stopped_s = time.monotonic()
+    assert answer(port)[0] == 503
+    assert time.monotonic() - stopped_s < BACK_S
 
 
 def test_none_is_refused_while_a_stand_in_takes_over_from_haproxy_which_is_killed_then(tmp_path: Path) -> None:

@@ -3,12 +3,13 @@
 import asyncio
 import json
 import os
+import re
 import shutil
 import ssl
 import subprocess
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +60,21 @@ Edge = Callable[[str], AbstractAsyncContextManager[openai.AsyncOpenAI]]
 @pytest.fixture
 def edge(command: Command, certificate: Path, tmp_path: Path) -> Edge:
     """Starts the edge before a gateway's URL; gives an OpenAI client of it."""
+    return edges(command, certificate, tmp_path)
 
+
+@pytest.fixture
+def hasty(command: Command, certificate: Path, tmp_path: Path) -> Edge:
+    """As `edge`, but clients have a second where they have many."""
+    *options, config = command
+    text = Path(config).read_text()
+    for name in ("timeout client", "timeout http-request", "read_header"):
+        text = re.sub(rf"{name} \d+s", f"{name} 1s", text)
+    (tmp_path / "hasty").write_text(text)
+    return edges((*options, str(tmp_path / "hasty")), certificate, tmp_path)
+
+
+def edges(command: Command, certificate: Path, tmp_path: Path) -> Edge:
     @asynccontextmanager
     async def started(gateway: str) -> AsyncIterator[openai.AsyncOpenAI]:
         port = free_port()
@@ -186,6 +201,38 @@ async def test_without_a_gateway_clients_get_openais_error_and_may_retry(edge: E
             await client.models.list()
     assert raised.value.code == "gateway_unavailable"
     assert raised.value.response.headers["retry-after"] == "1"
+
+
+@pytest.mark.parametrize("begun", [b"", b"\x16", b"\x16\x03\x01\x02\x00\x01", b"GET / HTTP/1.1\r\n"])
+async def test_a_client_that_does_not_finish_its_handshake_is_let_go(hasty: Edge, begun: bytes) -> None:
+    async with gateway(Engine(answer)) as url, hasty(url) as client, asyncio.timeout(30):
+        reader, writer = await asyncio.open_connection("127.0.0.1", client.base_url.port)
+        writer.write(begun)
+        with suppress(ConnectionError):
+            await reader.read()
+        writer.close()
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+async def test_a_client_that_waits_for_an_answer_is_not_let_go(hasty: Edge, streamed: bool) -> None:
+    async def slowly(_: Engine, send: Any, __: bytes) -> None:
+        if streamed:
+            await start(send, kind="text/event-stream")
+            await send({"type": "http.response.body", "body": frame(chunk({"content": "fi"})), "more_body": True})
+        await asyncio.sleep(3)
+        if streamed:
+            await end(send, frame(chunk({"content": "ne"}, "stop")) + frame("[DONE]"))
+        else:
+            await start(send)
+            await end(send, json.dumps(whole("fine")).encode())
+
+    async with gateway(Engine(slowly)) as url, hasty(url) as client:
+        if streamed:
+            chunks = [each async for each in await client.chat.completions.create(**ASK, stream=True)]
+            said = "".join(choice.delta.content or "" for each in chunks for choice in each.choices)
+        else:
+            said = (await client.chat.completions.create(**ASK)).choices[0].message.content
+    assert said == "fine"
 
 
 @asynccontextmanager

@@ -164,6 +164,13 @@ class HeldCall:
         """
         return loads(self.arguments)
 
+    def equals(self, other: HeldCall) -> bool:
+        """Returns whether it is a whole call to the same tool with the same arguments."""
+        try:
+            return self.is_whole and self.name == other.name and bool(self.value == other.value)
+        except ValueError:
+            return False
+
     def replace_arguments(self, arguments: str) -> None:
         """Puts what a spelling means in its place."""
         self.pieces = [arguments]

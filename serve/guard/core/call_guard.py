@@ -208,6 +208,10 @@ class CallGuard:
         """True if a call has no arguments."""
         return any(call.is_empty or call.arguments.strip() == "{}" for call in self._assembly.calls)
 
+    def makes(self, call: HeldCall) -> bool:
+        """Returns whether a call like this one is among those that have arrived."""
+        return any(each.equals(call) for each in self._assembly.calls)
+
     def feed(self, raw: Any) -> None:
         """Takes one entry of a delta's `tool_calls`."""
         entry = Entry.of(raw)

@@ -13,7 +13,7 @@ from serve.guard.core.client_view import ClientView, Delta, Step
 from serve.guard.core.document import DocumentGuard
 from serve.guard.core.expectation import Expectation
 from serve.guard.core.markup import is_residue
-from serve.guard.core.rescue import Rescued, rescue
+from serve.guard.core.rescue import Rescued, goes_on, rescue
 from serve.guard.core.shape import AHEAD, CHANNELS, MarkerShape, calls_a_tool
 from serve.guard.core.text_guard import TextGuard
 from serve.guard.core.token_details import TokenDetails, of_last_characters
@@ -137,8 +137,16 @@ class ChoiceGuard:
                 self._tokens = []
             if self._texts.leaking:  # a call that was lost before this one; the client must not get them out of order
                 self._report_lost()
-            steps += self.calls.ready()
+            if not self._drafted:
+                steps += self.calls.ready()
         return steps
+
+    @property
+    def _drafted(self) -> list[str]:
+        """The names of the thoughts that hold a call, which may be a draft of those that the answer makes."""
+        if not self._texts.leaking:
+            return []
+        return [name for name in TEXTS if name != "content" and self._texts.shape(name) is MarkerShape.CALL]
 
     def feed_text(self, name: str, text: str) -> str:
         """Returns the part of a text that may go out.
@@ -160,7 +168,7 @@ class ChoiceGuard:
 
     def _is_lost(self, name: str) -> bool:
         """Returns whether a text holds a call that nothing that may follow would make right."""
-        if self._texts.shape(name) is not MarkerShape.CALL or self.cut or self._may_be_rescued:
+        if self._texts.shape(name) is not MarkerShape.CALL or self.cut or self._may_be_rescued or name in self._drafted:
             return False
         return calls_a_tool(self._texts.head_of_leak(name), self._expected.tools)
 
@@ -175,6 +183,7 @@ class ChoiceGuard:
     def _finish(self, reason: str) -> list[Step]:
         texts = self._texts.finish(cut=self.cut, called=self.calls.begun)
         steps = [Step(texts, None, self._take_tokens())] if texts else []
+        steps += self._finish_drafts()
         steps += self.calls.finish(cut=self.cut, by_length=reason == "length")
         for name, leak in self._texts.leaks().items():
             steps += self._finish_leak(name, leak)
@@ -204,6 +213,26 @@ class ChoiceGuard:
                 self._view.keep_tokens(tokens)
         elif sent:
             self._tokens.append(of_last_characters(tokens[-1], len(sent)))
+
+    def _finish_drafts(self) -> list[Step]:
+        """Returns the thoughts that hold drafts of calls; reports the calls in them that are none, before others go."""
+        steps: list[Step] = []
+        for name in self._drafted if self.calls.begun else ():
+            leak = self._texts.leaks()[name]
+            if self._is_draft(leak):
+                ready = self._texts.acquit(name)
+                steps.append(Step({name: ready}, None, self._take_tokens()))
+            elif not self.cut and calls_a_tool(leak, self._expected.tools):
+                self._log.report(Outcome.MARKER_LEAK, f"markup in {name}", once=True)
+        return steps
+
+    def _is_draft(self, leak: str) -> bool:
+        """Returns whether the calls in thoughts are no lost ones: the model thought on, or made the very same calls.
+
+        Models often write a call down while they plan it. Only a whole one is a draft: what damage cut is not.
+        """
+        drafts = rescue(leak, self._expected.grammar, self._expected, self._check)
+        return drafts is not None and (goes_on(leak) or all(map(self.calls.makes, drafts.calls)))
 
     def _finish_leak(self, name: str, leak: str) -> list[Step]:
         """Returns what may go out of leaked markup: the calls in it, or its text if the attempt is past saving."""

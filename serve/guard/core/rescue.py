@@ -62,6 +62,12 @@ class Rescued:
     is_cut: bool = False
 
 
+def goes_on(leak: str) -> bool:
+    """Returns whether words follow the last marker of a leak."""
+    end = max((match.end() for match in MARKUP.finditer(leak)), default=0)
+    return not (leak[end:] == "" or leak[end:].isspace())
+
+
 def rescue(
     leak: str, grammar: str | None, expectation: Expectation, check: CallCheck, *, cut: bool = False
 ) -> Rescued | None:

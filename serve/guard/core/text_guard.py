@@ -76,6 +76,10 @@ class TextGuard:
         """Leaked markup and all text after it, by field."""
         return {name: scanner.leak for name, scanner in self._scanners.items() if scanner.leak_begun}
 
+    def acquit(self, name: str) -> str:
+        """Returns the part that may go out of what was held as the leak in a field, and is none."""
+        return self._pass(name, self._scanners[name].acquit())
+
     def finish(self, *, cut: bool, called: bool) -> Delta:
         """Ends the texts; returns what may still go out of them.
 

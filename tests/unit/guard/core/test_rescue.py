@@ -90,6 +90,58 @@ CALLS_OF = {
 }
 
 
+OTHER = '{"city": "Oslo", "days": 3}'
+
+
+def thoughtful(thoughts: str, *arguments: str, size: int) -> list[dict[str, Any]]:
+    """Chunks of an answer that thinks in pieces of this size, and then makes calls."""
+    pieces = [chunk({"reasoning": thoughts[place : place + size]}) for place in range(0, len(thoughts), size)]
+    return [*pieces, *(chunk(calls(call(n, "get_weather", each))) for n, each in enumerate(arguments)),
+            chunk({}, "tool_calls")]  # fmt: skip
+
+
+@pytest.mark.parametrize("grammar", CALLS_OF)
+@pytest.mark.parametrize("size", [1, 7, 1000])
+@pytest.mark.parametrize("behind", [" is one way. But Oslo comes first.", ")."])
+def test_a_call_in_thoughts_that_go_on_is_a_draft_of_those_that_the_answer_makes(
+    grammar: str, size: int, behind: str
+) -> None:
+    thoughts = f"Hm. {CALLS_OF[grammar]}{behind}"
+    guard = Guard(GuardConfig(), tools_request(1), grammar=grammar)
+    message = read(through(guard, thoughtful(thoughts, OTHER, GOOD, size=size)))
+    assert guard.verdicts[0].outcome is Outcome.CLEAN
+    assert message["reasoning"] == thoughts
+    assert calls_of(message) == [("get_weather", json.loads(OTHER)), ("get_weather", json.loads(GOOD))]
+
+
+@pytest.mark.parametrize("grammar", CALLS_OF)
+@pytest.mark.parametrize("size", [1, 7, 1000])
+def test_a_call_in_thoughts_that_the_answer_makes_is_made_once(grammar: str, size: int) -> None:
+    thoughts = f"Hm. {CALLS_OF[grammar]}"
+    guard = Guard(GuardConfig(), tools_request(1), grammar=grammar)
+    message = read(through(guard, thoughtful(thoughts, OTHER, GOOD.replace(" ", ""), size=size)))
+    assert (guard.verdicts[0].outcome, message["reasoning"]) == (Outcome.CLEAN, thoughts)
+    assert calls_of(message) == [("get_weather", json.loads(OTHER)), ("get_weather", json.loads(GOOD))]
+
+
+@pytest.mark.parametrize("grammar", CALLS_OF)
+@pytest.mark.parametrize("size", [1, 7, 1000])
+def test_a_call_that_thoughts_end_with_and_the_answer_does_not_make_is_lost(grammar: str, size: int) -> None:
+    guard = Guard(GuardConfig(reruns=0), tools_request(1), grammar=grammar)
+    sent = through(guard, thoughtful(f"Hm. {CALLS_OF[grammar]}", OTHER, size=size))
+    assert read(sent)["error"]["code"] == "integrity_violation"
+    assert calls_of(read(sent)) == [], "a client must not get the calls out of order"
+
+
+@pytest.mark.parametrize("grammar", CALLS_OF)
+def test_a_call_in_thoughts_that_is_cut_is_no_draft(grammar: str) -> None:
+    text = CALLS_OF[grammar]
+    cut = text[: text.index("Bern") + 2]
+    guard = Guard(GuardConfig(reruns=0), tools_request(1), grammar=grammar)
+    sent = through(guard, thoughtful(f"Hm. {cut} and so on", GOOD, size=7))
+    assert read(sent)["error"]["code"] == "integrity_violation"
+
+
 @pytest.mark.parametrize("grammar", CALLS_OF)
 def test_of_leaked_calls_that_length_cut_the_whole_ones_are_delivered(grammar: str) -> None:
     text = CALLS_OF[grammar]

@@ -12,14 +12,18 @@ from serve.guard.core.expectation import Expectation
 from serve.guard.core.live_prefix import LivePrefix
 from serve.guard.core.marker_table import REPLACEMENT
 from serve.guard.core.markup import MARKUP, suspicion, torn_key
+from serve.guard.core.quoted_value import unquoted
 from serve.guard.core.schema_budget import UnjudgedError
 from serve.guard.core.schema_outline import SchemaOutline
 from serve.guard.core.token_details import TokenDetails
 from serve.guard.core.verdict import Defect, DefectLog, Outcome, Severity
 from serve.parsing.names import Names
-from serve.parsing.strict_json import has_half_character
+from serve.parsing.strict_json import has_half_character, loads
 
 _MAX_NAME_CHARS = 1024
+# Each value in quotes is found by judging the arguments once more.
+_MOST_QUOTED = 4
+_MOST_QUOTED_CHARS = 256 * 1024
 
 
 class CallCheck:
@@ -58,6 +62,36 @@ class CallCheck:
         if not call.prefix.complete and call.is_empty and self._accepts(call.name, {}, chars=2):
             call.replace_arguments("{}")
         return misspelt
+
+    def unquote(self, call: HeldCall, begun: str = "") -> bool:
+        """Takes the quotes off the values of a call that fail its schema, if nothing else keeps it from the schema.
+
+        Args:
+            call: A complete one to a declared tool.
+            begun: What has gone out of its arguments, and must stay.
+
+        Returns:
+            True if the call fits its schema now.
+        """
+        text = call.arguments
+        if not self._settings.rescue or len(text) > _MOST_QUOTED_CHARS:
+            return False
+        schema = self._expected.tools[call.name]
+        for _ in range(_MOST_QUOTED + 1):
+            try:
+                mismatch = schema.mismatch(loads(text))
+            except (UnjudgedError, ValueError):
+                return False
+            if mismatch is None:
+                break
+            without = unquoted(text, mismatch)
+            if without is None:
+                return False
+            text = without
+        if mismatch is not None or text == call.arguments or not text.startswith(begun):
+            return False
+        call.replace_arguments(text)
+        return True
 
     def outline(self, name: str) -> SchemaOutline | None:
         """Returns what a tool's schema says of arguments that are not whole; None if a call to it must be."""
@@ -158,6 +192,11 @@ class CallCheck:
         if self._expected.forced not in (None, name):
             return "another tool than the forced one"
         return None
+
+
+def fails_schema(defect: Defect) -> bool:
+    """Returns whether a call that has this defect does not go out because of its schema."""
+    return defect.outcome is Outcome.SCHEMA_MISMATCH and defect.severity is not Severity.NOTE
 
 
 class CallGuard:
@@ -392,11 +431,20 @@ class CallGuard:
         self._checked += 1
         if self._check.read(call):
             self._log.report(Outcome.RESCUED, "a tool's name in another spelling", Severity.NOTE, once=True)
-        defect = self._check.defect(call, self._choice) or self._check.near_copy(call, self._choice)
+        defect = self._check.defect(call, self._choice)
+        if defect is not None and fails_schema(defect) and self._check.unquote(call, self._sent_of(call)):
+            self._log.report(Outcome.RESCUED, "a value written as a text", Severity.NOTE, once=True)
+            defect = self._check.defect(call, self._choice)
+        defect = defect or self._check.near_copy(call, self._choice)
         if defect is None:
             return True
         self._log.report_call(defect)
         return defect.severity is Severity.NOTE
+
+    def _sent_of(self, call: HeldCall) -> str:
+        """Returns what has gone out of a call's arguments."""
+        begun = self._view.live
+        return begun.sent if begun is not None and call is self._live else ""
 
     def _is_cut(self, call: HeldCall) -> bool:
         """Returns whether a limit may have cut a call: one without arguments might have got some, had it gone on."""

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from serve.guard.core.call_assembly import Entry, HeldCall
-from serve.guard.core.call_guard import CallCheck
+from serve.guard.core.call_guard import CallCheck, fails_schema
 from serve.guard.core.expectation import Expectation
 from serve.guard.core.markup import MARKUP, canonical
 from serve.guard.core.verdict import Severity
@@ -109,6 +109,8 @@ def _rescued(text: str, message: ParsedMessage, check: CallCheck, *, cut: bool) 
         call.feed(Entry(index, each.id, each.name, each.arguments))
         check.read(call)
         defect = check.defect(call, 0)
+        if defect is not None and fails_schema(defect) and check.unquote(call):
+            defect = check.defect(call, 0)
         if defect is not None and defect.severity is not Severity.NOTE:
             return None
         calls.append(call)

@@ -1,0 +1,109 @@
+"""A value that a model wrote as a text of its JSON is the value, where the schema wants no text there."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.guard_harness import call, calls, calls_of, chunk, read, through, tools_request
+
+from serve.config.guard import GuardConfig
+from serve.guard.core import Guard, Outcome
+from serve.guard.core.quoted_value import unquoted
+from serve.guard.core.schema import Schema
+
+EDIT = {
+    "type": "object",
+    "properties": {
+        "path": {"type": "string"},
+        "edits": {"type": "array", "items": {"type": "object", "required": ["old"]}},
+        "limit": {"anyOf": [{"type": "integer"}, {"type": "null"}]},
+        "dry": {"type": "boolean"},
+        "options": {"type": "object", "properties": {"depth": {"type": "integer"}}},
+    },
+    "required": ["path"],
+}
+BODY = tools_request(tools=[{"type": "function", "function": {"name": "edit", "parameters": EDIT}}])
+SOUND: dict[str, Any] = {
+    "path": "[1]", "edits": [{"old": 'a "quoted" word', "new": "[2]"}], "limit": 7, "dry": True, "options": {"depth": 2}
+}  # fmt: skip
+
+
+def answered(arguments: str, size: int = 1000, live: bool = False, **settings: Any) -> tuple[dict[str, Any], Guard]:
+    guard = Guard(GuardConfig(**{"reruns": 0, **settings}), BODY, live=live)
+    pieces = [arguments[place : place + size] for place in range(0, len(arguments), size)]
+    deltas = [call(0, "edit", ""), *({"index": 0, "function": {"arguments": piece}} for piece in pieces)]
+    return read(through(guard, [*(chunk(calls(each)) for each in deltas), chunk({}, "tool_calls")])), guard
+
+
+@given(st.sets(st.sampled_from([*SOUND]), min_size=1), st.sampled_from([None, 2]), st.booleans())
+def test_every_value_that_is_no_text_may_be_written_as_one(
+    names: set[str], indent: int | None, ascii_only: bool
+) -> None:
+    given = {
+        name: json.dumps(value, indent=indent) if name in names - {"path"} else value for name, value in SOUND.items()
+    }
+    message, guard = answered(json.dumps(given, indent=indent, ensure_ascii=ascii_only))
+    assert calls_of(message) == [("edit", SOUND)]
+    assert guard.outcome is (Outcome.RESCUED if names - {"path"} else Outcome.CLEAN)
+
+
+@pytest.mark.parametrize("size", [1, 5, 1000])
+@pytest.mark.parametrize("live", [False, True])
+def test_it_is_taken_out_of_its_quotes_however_it_is_sent(size: int, live: bool) -> None:
+    given = json.dumps({**SOUND, "edits": json.dumps(SOUND["edits"])})
+    message, _ = answered(given, size, live)
+    assert calls_of(message) == [("edit", SOUND)]
+
+
+def test_nothing_else_of_the_document_changes() -> None:
+    text = '{ "path": "x",\n "limit" : "70" , "n": 1.50, "edits":"[ {\\"old\\": 1e3} ]\\n"}'
+    message, _ = answered(text)
+    assert message["calls"][0]["arguments"] == '{ "path": "x",\n "limit" : 70 , "n": 1.50, "edits":[ {"old": 1e3} ]}'
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"path": "x", "edits": "a"},
+        {"path": "x", "edits": "['a']"},
+        {"path": "x", "edits": '[{"old": 1}'},
+        {"path": "x", "edits": '[{"old": 1}] '[:-2] + "]]"},
+        {"path": "x", "edits": '[{"new": 1}]'},
+        {"path": "x", "limit": "NaN"},
+        {"path": "x", "limit": "1.5"},
+        {"path": "x", "limit": '"7"'},
+        {"path": "x", "limit": "007"},
+        {"edits": "[]"},
+    ],
+)
+def test_what_is_not_exactly_the_value_that_the_schema_wants_is_no_rescue(arguments: Any) -> None:
+    _, guard = answered(json.dumps(arguments))
+    assert guard.verdicts[0].outcome is Outcome.SCHEMA_MISMATCH
+
+
+def test_it_stays_in_its_quotes_where_rescue_is_off() -> None:
+    _, guard = answered('{"path": "x", "limit": "7"}', rescue=False)
+    assert guard.verdicts[0].outcome is Outcome.SCHEMA_MISMATCH
+
+
+def test_it_stays_in_its_quotes_where_the_schema_wants_another_text() -> None:
+    schema = {"properties": {"n": {"type": ["string", "integer"], "pattern": "^x"}}}
+    assert (mismatch := Schema(schema, strict=False).mismatch({"n": "7"})) == "$.n: pattern"
+    assert unquoted('{"n": "7"}', mismatch) is None
+
+
+@given(
+    st.recursive(
+        st.integers() | st.text('a.[0]:"\\ ', max_size=4),
+        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text("a.[0]: ", max_size=3), inner, max_size=3),
+        max_leaves=8,
+    ),
+    st.data(),
+)
+def test_a_place_that_a_path_names_is_found_or_none_is(value: Any, data: st.DataObject) -> None:
+    where = data.draw(st.text("$a.[0]: ", max_size=8))
+    text = json.dumps(value, indent=data.draw(st.sampled_from([None, 1])))
+    found = unquoted(text, f"{where}: type")
+    assert found is None or json.loads(found) != value

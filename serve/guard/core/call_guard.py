@@ -11,7 +11,7 @@ from serve.guard.core.client_view import ClientView, ReadyCall, Step
 from serve.guard.core.expectation import Expectation
 from serve.guard.core.live_prefix import LivePrefix
 from serve.guard.core.marker_table import REPLACEMENT
-from serve.guard.core.markup import MARKUP, suspicion, torn_key
+from serve.guard.core.markup import MARKUP, suspicion, torn_key, without_ends
 from serve.guard.core.quoted_value import unquoted
 from serve.guard.core.schema_budget import UnjudgedError
 from serve.guard.core.schema_outline import SchemaOutline
@@ -148,7 +148,7 @@ class CallCheck:
         """Returns the declared tools that a call's name may spell; of several those that take its arguments."""
         if self._names is None:
             self._names = Names(self._expected.tools)
-        meant = self._names.meant_by(call.name, is_id=self._expected.grammar == "kimi_k2")
+        meant = self._names.meant_by(without_ends(call.name), is_id=self._expected.grammar == "kimi_k2")
         if len(meant) < 2:
             return meant
         try:

@@ -73,14 +73,25 @@ ENDS_OF_THOUGHTS = {
     "<|END_THINKING|>": "<|START_THINKING", "<|plamo:end_think:plamo|>": "<|plamo:begin_think",
 }  # fmt: skip
 
+# A model stops at these. No text holds one unless it speaks of turns, and then what begins one stands before it.
+ENDS_OF_TURNS = {
+    "<|im_end|>": "<|im_start", "<|endoftext|>": "<|endoftext|>",
+    "<|eot_id|>": "<|start_header_id", "<|eom_id|>": "<|start_header_id", "<|end_of_text|>": "<|begin_of_text",
+    "<|eot|>": "<|header_start", "<|eom|>": "<|header_start", "<|end_message|>": "<|content",
+    "<end_of_turn>": "<start_of_turn", "<turn|>": "<|turn",  # Gemma 3 and 4
+    "<｜end▁of▁sentence｜>": "<｜Assistant",  # DeepSeek
+    "<|user|>": "<|assistant", "<|observation|>": "<|assistant",  # GLM
+    "<|end|>": "<|message", "<|return|>": "<|message",  # gpt-oss
+}  # fmt: skip
+
 # Parts of calls, and the marks of turns and thoughts.
 _PARTS = (
     "<｜tool▁sep｜>", "<｜tool▁outputs▁begin｜>", "<｜DSML｜parameter", "<｜DSML｜ parameter", "<｜tool_sep｜>",
-    "<steptml:invoke", "<steptml:parameter", "<|close|>", "<|sep|>", "<|message|>", "<|constrain|>", "<|return|>",
-    "<|end|>", "<tool_sep>", "<tool_sep:opensource>", "<arg_key:opensource>", "<arg_value:opensource>",
-    "<|START_RESPONSE|>", "<ifm|arg_key>", "<ifm|arg_value>", "<|plamo:begin_tool_name:plamo|>", "<|end_message|>",
-    "<|eom|>", "<|eot|>", '<|"|>', "<mm:think>", "<think:opensource>", "<seed:think>", "<|START_THINKING|>",
-    "<|plamo:begin_think:plamo|>", "<|channel>", "<channel|>",
+    "<steptml:invoke", "<steptml:parameter", "<|close|>", "<|sep|>", "<|message|>", "<|constrain|>",
+    "<tool_sep>", "<tool_sep:opensource>", "<arg_key:opensource>", "<arg_value:opensource>", "<|START_RESPONSE|>",
+    "<ifm|arg_key>", "<ifm|arg_value>", "<|plamo:begin_tool_name:plamo|>", "<|tool_response>", '<|"|>',
+    "<mm:think>", "<think:opensource>", "<seed:think>", "<|START_THINKING|>", "<|plamo:begin_think:plamo|>",
+    "<|channel>", "<channel|>", "[e~[",
 )  # fmt: skip
 
 PROMPTED_THOUGHTS = ("<thinking>", "<reasoning>")
@@ -91,7 +102,7 @@ _OLD = (
     "<tool_call>", "</tool_call>", "<function=", "</function>", "<parameter=", "</parameter>", "<think>", "</think>",
     "<tool_code>", "<tool_response>", "</tool_response>", "<argname>", "<argvalue>", "<arg_key>", "<arg_value>",
     "◁think▷", "◁/think▷", *SECTION_BEGINS, *SECTION_ENDS, CALL_BEGIN, ARGUMENTS_BEGIN, CALL_END,
-    "<|im_start|>", "<|im_end|>", "<|im_user|>", "<|im_assistant|>", "<|im_system|>", "<|im_middle|>", "<|endoftext|>",
+    "<|im_start|>", "<|im_user|>", "<|im_assistant|>", "<|im_system|>", "<|im_middle|>",
     "<|media_begin|>", "<|media_content|>", "<|media_end|>", "<|media_pad|>", "<|start_header_id|>",
     "<|end_header_id|>",
 )  # fmt: skip
@@ -137,9 +148,8 @@ def _canonical(literals: Iterable[str]) -> dict[str, str]:
 
 
 ENDS = {
-    **_ENDS_OF_OLD_CALLS, **_ENDS_OF_RARE, **_ENDS_OF_COMMON, **ENDS_OF_THOUGHTS,
-    "</tool_response>": "<tool_response", "◁/think▷": "◁think",
-    "<|im_end|>": "<|im_start", "<|endoftext|>": "<|endoftext|>",
+    **_ENDS_OF_OLD_CALLS, **_ENDS_OF_RARE, **_ENDS_OF_COMMON, **ENDS_OF_THOUGHTS, **ENDS_OF_TURNS,
+    "</tool_response>": "<tool_response", "◁/think▷": "◁think", '<|"|>': '<|"|>',
 }  # fmt: skip
 """The beginning that each end ends, without its bracket: `<function name="f">` begins a function, too."""
 CANONICAL = _canonical((*_OLD, *RARE_OPENERS, *COMMON_OPENERS, *_PARTS, *PROMPTED_THOUGHTS, *ENDS))
@@ -161,4 +171,4 @@ _BEGINS_OF_PARTS = (
 BEGINS_OF_CALLS = frozenset((*SECTION_BEGINS, CALL_BEGIN, *_BEGINS_OF_PARTS, *RARE_OPENERS))
 THOUGHTS = frozenset(literal for literal in CANONICAL if literal.startswith(tuple(ENDS_OF_THOUGHTS.values())))
 """The markers that open reasoning."""
-RARE_PARTS = frozenset((*_PARTS, *_ENDS_OF_RARE)) - {"</arg_value>", "</arg_key>"}
+RARE_PARTS = frozenset((*_PARTS, *_ENDS_OF_RARE, *ENDS_OF_TURNS)) - {"</arg_value>", "</arg_key>", "<|endoftext|>"}

@@ -44,7 +44,7 @@ _DISTINCT = 5  # characters from which on a piece of a marker is no accident: `<
 STARTS = (
     "<|", "<tool_", "</tool_", "function", "parameter", "think", "<arg", "</arg", "｜", "minimax", "<invoke",
     "</invoke", "seed:", "atem:", "<ifm|", "dots_", "longcat_", "iquest_", "steptml:", "DSML", "GCML", "|>",
-    "[TOOL_CALLS]", "reasoning>",
+    "[TOOL_CALLS]", "reasoning>", "_of_turn>", "[e~[",
 )  # fmt: skip
 _LONG = 4096  # characters, from which on that pays
 _WINDOW = 64 * 1024  # characters that are searched at once: no other thread runs meanwhile
@@ -93,6 +93,22 @@ def is_residue(text: str) -> bool:
     """Returns whether a text is nothing but markers, the last of them maybe cut, and space."""
     end = RUN.match(text).end()  # type: ignore[union-attr]
     return end == len(text) or unfinished(text) == len(text) - end
+
+
+_CHANNEL = re.compile(r"<\|channel\|>\s?(?:analysis|commentary|final)\b")
+
+
+def without_ends(name: str) -> str:
+    """Returns a call's name without what ended it: markers of ends, or the channel of gpt-oss that it was sent in."""
+    first = MARKUP.search(name)
+    if first is None:
+        return name
+    place = first.start()
+    while match := _CHANNEL.match(name, place) or MARKUP.match(name, place):
+        if match.re is MARKUP and canonical(match.group()) not in ENDS:
+            return name
+        place = match.end()
+    return name[: first.start()] if name[place:].strip() == "" else name
 
 
 def canonical(marker: str) -> str:

@@ -463,8 +463,13 @@ _ARGUMENT = re.compile(r"\s*(?:name|key)\s*=|[\w.\-]{1,64}</arg_key")
 _OPEN_ARGUMENT = re.compile(r"\s?[\w.\-]{0,64}(?:</[\w]{0,7})?\Z")
 
 
+_MENTIONED_CALL = re.compile(r"<tool_call>[\w.:/\-]{1,128}\s*\Z")
+
+
 def _argument(place: MarkerPlace) -> MarkerShape:
     """Returns what the opener of an argument is outside of any call: stray, if the argument's name follows."""
+    if _MENTIONED_CALL.search(place.line):  # it is a part of an example, as the marker before it was
+        return MarkerShape.MENTION
     if _ARGUMENT.match(place.rest):
         return MarkerShape.STRAY
     return MarkerShape.OPEN if not place.settled and _OPEN_ARGUMENT.match(place.rest) else MarkerShape.MENTION
@@ -484,13 +489,16 @@ _CALLS_IN_WORDS = (
     re.compile(r"^<tool>\s{0,64}<name>([\w.\-]{1,128})</name>", re.MULTILINE),
     re.compile(r"^<(?!details>|p>)([\w.\-]{1,128})>\s{0,64}<([\w.\-]{1,128})>[^<>]{0,4096}</\2>", re.MULTILINE),
     re.compile(r'(?<![`"])functools\s?\[\s*\{\s*"name"\s*:\s*"([^"\n]{1,128})"'),
+    # As Llama 4 and others write a list of calls, in Python.
+    re.compile(r"^\[([\w.\-]{1,128})\((?=(?:\)|[a-zA-Z_]\w{0,63}=)[^\n]{0,4096}\)?\][ \t]*$)", re.MULTILINE),
 )
 
 
 # A channel of gpt-oss right behind another: reasoning was sent as content.
 _CHANNEL_IN_WORDS = re.compile(r"[.!?)…。！？\w]assistant(?:final|commentary|analysis)(?=[^\s`\"'(=])")
 _SIGNS_OF_WORDS = (
-    "tool", "[Tool", "</", "functions.", 'invoke name="', "assistantfinal", "assistantcommentary", "assistantanalysis",
+    "tool", "[Tool", "</", "functions.", ")]", 'invoke name="',
+    "assistantfinal", "assistantcommentary", "assistantanalysis",
 )  # fmt: skip
 
 

@@ -240,6 +240,8 @@ SPELT = {
     "functions.get_weather:0": "get_weather", "functions.get_weather": "get_weather", "get_weather:3": "get_weather",
     "functions_get_weather_0": "get_weather", "functionsplan_trip2": "plan_trip", "functions.run.shell:1": "run.shell",
     "functions_run_shell_1": "run.shell", " get_weather ": "get_weather",
+    "get_weather</arg_value>": "get_weather", "plan_trip</tool_call>\n": "plan_trip",
+    "get_weather<|channel|>commentary": "get_weather", "functions.plan_trip<|call|><|end|>": "plan_trip",
 }  # fmt: skip
 
 
@@ -257,6 +259,22 @@ def test_a_name_that_may_be_another_tool_is_none(name: str) -> None:
     message, guard = answered([call(0, name, BERN)])
     assert message["error"] is not None
     assert guard.verdicts[0].outcome is Outcome.UNKNOWN_TOOL
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "get_weather<arg_key>",
+        "get_weather<arg_key>city</arg_key><arg_value>Oslo</arg_value>",
+        "get_weather</arg_value>x",
+        "<|channel|>commentary",
+        "assistant<|channel|>analysis",
+    ],
+)
+def test_a_name_with_markup_that_is_not_just_its_end_is_a_leak(name: str) -> None:
+    message, guard = answered([call(0, name, BERN)])
+    assert message["error"] is not None
+    assert guard.verdicts[0].outcome is Outcome.MARKER_LEAK
 
 
 ONE = {**BODY, "parallel_tool_calls": False}

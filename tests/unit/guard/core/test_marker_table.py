@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from serve.config.guard import GuardConfig
 from serve.guard.core import check_answer
 from serve.guard.core.leak_scanner import LeakScanner
-from serve.guard.core.marker_table import CANONICAL, NOT_MARKERS
+from serve.guard.core.marker_table import CANONICAL, ENDS_OF_TURNS, NOT_MARKERS
 from serve.guard.core.markup import MARKUP, STARTS, canonical
 from serve.guard.core.shape import MarkerShape
 from serve.guard.core.verdict import Outcome, Severity
@@ -133,6 +133,8 @@ STRAYS = {
     "the end of one": "Hello.<|close|>response<|sep|>",
     "a wrapper that stays empty": "<｜tool▁calls▁begin｜>",
     "half a marker": "Hello.]<]minima",
+    "the end of MiniMax's turn": "Hello.[e~[",
+    "results that a model makes up": "<|tool_response><|tool_response>",
     "a call of no such tool": "<tool_call>drop_table<arg_key>a</arg_key>",
     "a thought": "<mm:think>Hm.",
     "the end of a thought that nothing began": "I look.\n</thinking>\n\nThis is it.",
@@ -166,6 +168,9 @@ MENTIONS = (
     "<details>\n<summary>bash</summary>\n</details>",
     "<bash>\n<table><tr><td>is an element here</td></tr></table>\n</bash>",
     "[Tool calls](bash.md) and [Tool call: bash](bash.md) are pages.",
+    "[bash()](bash.md) and [bash(command)] are words.",
+    "[bash(x) for x in y]\n[bash(1)]",
+    "Then it reads <tool_call>name<arg_key>key</arg_key><arg_value>value</arg_value></tool_call> as a call.",
     "```xml\n<bash>\n<command>ls</command>\n</bash>\n```",
     "<tool_calls> is plain XML here, and so is </function_calls> and </invoke>.",
 )  # fmt: skip
@@ -175,6 +180,29 @@ MENTIONS = (
 @pytest.mark.parametrize("text", MENTIONS)
 def test_a_word_about_markup_is_text(text: str, size: int) -> None:
     assert scanned(cut(text, size)) == (text, "", MarkerShape.MENTION, False)
+
+
+@pytest.mark.parametrize("size", [1, 3, 1000])
+@pytest.mark.parametrize("end", ENDS_OF_TURNS)
+def test_the_end_of_a_turn_is_stray_behind_a_text(end: str, size: int) -> None:
+    assert scanned(cut(f"It is sunny.{end}", size))[:3] == ("It is sunny.", end, MarkerShape.STRAY)
+    for text in (f"A turn ends with `{end}`.", f"With {end} a turn ends."):
+        assert scanned(cut(text, size)) == (text, "", MarkerShape.MENTION, False)
+
+
+@pytest.mark.parametrize(("end", "begin"), [(end, begin) for end, begin in ENDS_OF_TURNS.items() if end != begin])
+def test_the_end_of_a_turn_is_suspect_behind_a_value_that_began_none(end: str, begin: str) -> None:
+    def outcome(value: str) -> Outcome:
+        arguments = json.dumps({"command": value}, ensure_ascii=False)
+        function = {"name": "bash", "arguments": arguments}
+        message = {"content": None, "tool_calls": [{"id": "a", "type": "function", "function": function}]}
+        tools = [{"type": "function", "function": {"name": "bash", "parameters": {"type": "object"}}}]
+        answer = {"choices": [{"index": 0, "message": message, "finish_reason": "tool_calls"}]}
+        return check_answer(GuardConfig(), {"messages": [], "tools": tools}, answer).outcome
+
+    assert outcome(f"Oslo{end}") is Outcome.MARKER_LEAK
+    for value in (end, f"{begin}|>Hi{end}", f"grep '{end}' chat.txt", f"sed s/{end}//"):
+        assert outcome(value) is Outcome.CLEAN, value
 
 
 @pytest.mark.parametrize("size", [1, 5, 1000])
@@ -192,6 +220,8 @@ def test_a_word_about_markup_is_text(text: str, size: int) -> None:
         "<tool><name>bash</name><command>ls</command></tool>",
         'I look.\n\ninvoke name="bash">\nparameter name="command">lsparameter>\ninvoke>',
         'functions.bash:12 {"command": "ls"}functions.bash:13 {"command": "pwd"}',
+        '[bash(command="ls -la")]',
+        'I look.\n\n[bash(), other(city="Dublin, Ireland")]',
     ],
 )
 def test_a_call_whose_special_tokens_were_skipped_is_noticed_by_its_words(text: str, size: int) -> None:

@@ -67,6 +67,14 @@ def _encoded(arguments: Any) -> str:
         return "nested too deeply"  # which is a defect of the call
 
 
+def _says_the_same(one: str, other: str) -> bool:
+    """Returns whether two texts are JSON of the same value; whoever says a call twice may encode it anew."""
+    try:
+        return bool(loads(one) == loads(other))
+    except ValueError:
+        return False
+
+
 @dataclass
 class HeldCall:
     """A call as far as it has arrived.
@@ -113,7 +121,9 @@ class HeldCall:
         """Returns whether an entry says the whole call once more, as some servers do at its end."""
         if not entry.name or entry.id != self.id or not self.prefix.complete:
             return False
-        return entry.id != "" and entry.name == self.name and entry.arguments == self.arguments
+        if entry.id == "" or entry.name != self.name:
+            return False
+        return entry.arguments == self.arguments or _says_the_same(entry.arguments, self.arguments)
 
     def is_followed_by(self, entry: Entry) -> bool:
         """Returns whether an entry with this call's index begins another one: not all engines count their calls."""

@@ -158,6 +158,10 @@ SHAPES: dict[str, tuple[list[Any], list[Any]]] = {
     "the whole call once more at its end": (
         [entry(0, "a", "get_weather", BERN[:9]), entry(0, "a", None, BERN[9:]), entry(0, "a", "get_weather", BERN)],
         WEATHER_TRIP[:1]),
+    "the whole call once more, encoded anew": (
+        [entry(0, "a", "get_weather", BERN[:9]), entry(0, "a", None, BERN[9:]),
+         entry(0, "a", "get_weather", BERN.replace(" ", ""))],
+        WEATHER_TRIP[:1]),
     "a new index in every delta": (
         [entry(0, "a", "get_weather", ""), entry(1, "a", None, BERN[:9]), entry(2, "a", None, BERN[9:])],
         WEATHER_TRIP[:1]),

@@ -41,11 +41,8 @@ class Acceptance:
         self.length = self.prior
 
     def learn(self, steps: int, accepted: int) -> None:
-        """Counts one answer.
-
-        Args:
-            steps: Its speculative steps; an answer without any says nothing.
-            accepted: Drafted tokens that were accepted in them.
+        """Counts one answer by its speculative steps, without which it says nothing, and the drafted tokens that were
+        accepted in them.
         """
         if steps <= 0 or not 0 <= accepted <= steps * self.drafts:
             return

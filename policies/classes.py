@@ -111,12 +111,8 @@ def masks_of_all(expressions: Iterable[str]) -> tuple[int, ...]:
 def covers(masks: Iterable[int], request: int, named: int = 0) -> bool:
     """Returns True if a statement about some classes covers the whole request: it matches and omits none of its kinds.
 
-    A proof or a waiver for `tools_auto` must not vouch for the JSON schema that the same request also asks for.
-
-    Args:
-        masks: Of the statement.
-        request: The request's classes.
-        named: Classes that the statement must name as well.
+    A proof or a waiver for `tools_auto` must not vouch for the JSON schema that the same request also asks for. It must
+    name the classes of `named` as well.
     """
     matching = [mask for mask in masks if mask & request == mask]
     covered = 0

@@ -68,11 +68,7 @@ _DECIDED_BY: Mapping[str, tuple[str, ...]] = {
 
 
 def facts_of_command(command: EngineCommand, stated: Mapping[str, Any] | None = None) -> PoolFacts:
-    """Returns the facts that a command line tells.
-
-    Args:
-        command: From `read_command`.
-        stated: Facts that somebody adds, by their names in `PoolFacts`; they outweigh the line's.
+    """Returns the facts that a command line tells. Stated facts, by their names in `PoolFacts`, outweigh the line's.
 
     Raises:
         PolicyError: An option can't be read, or a stated fact is none.
@@ -225,10 +221,6 @@ def _speculators(model: str | None, named: NamedModel | None) -> tuple[str, str 
     """Returns method and drafter where the weights bring a drafter of their own, or may; None if nothing says so.
 
     vLLM serves such a checkpoint with drafts, without any option, and a folder may hold one whose name says nothing.
-
-    Args:
-        model: The weights.
-        named: The model that their name names.
     """
     name = (model or "").lower()
     if "speculator" in name:

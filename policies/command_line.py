@@ -84,11 +84,9 @@ class EngineCommand:
 
 
 def read_command(words: Sequence[str]) -> EngineCommand:
-    """Reads `vllm serve ...`, `python -m sglang.launch_server ...` and their like, behind any prefix.
-
-    Args:
-        words: The words of the line, or one text that holds all of it, be it a container's part of a Compose file or
-            of a Kubernetes manifest.
+    """Reads `vllm serve ...`, `python -m sglang.launch_server ...` and their like, behind any prefix. It takes the
+    words of the line, or one text with all of it, be that a container's part of a Compose file or of a Kubernetes
+    manifest.
 
     Raises:
         PolicyError: It starts no engine that is known here, or can't be split.
@@ -99,11 +97,8 @@ def read_command(words: Sequence[str]) -> EngineCommand:
 
 
 def _read(found: Sequence[str], starts_image: bool = True) -> EngineCommand:
-    """Reads the words of a line.
-
-    Args:
-        found: The words.
-        starts_image: What follows an image goes to the program that the image starts; else it is a program itself.
+    """Reads the words of a line. With `starts_image`, what follows an image goes to the program that the image starts;
+    else it is a program itself.
     """
     env: dict[str, str] = {}
     version = None

@@ -31,13 +31,8 @@ def compile_policy(
     settings: PolicySettings,
     today: date | None = None,
 ) -> Policy:
-    """Works out once what each request then only looks up.
-
-    Args:
-        facts: One for each pool; their order is the preference among pools that are otherwise equal.
-        advisories: In any order.
-        settings: The operator's.
-        today: The day by which overrides expire; the current one (UTC) if not given.
+    """Works out once what each request then only looks up. The order of the facts is the preference among pools that
+    are otherwise equal. Overrides expire by `today`, the current day (UTC) if not given.
 
     Raises:
         PolicyError: An override names a model, pool or advisory that does not exist.
@@ -80,11 +75,6 @@ def with_pools(policy: Policy, model: str, facts: Iterable[PoolFacts]) -> Policy
 
     A hypothesis, to be compared with the policy in force: it keeps that policy's digest, and has no successor.
     Quarantine stays as it is.
-
-    Args:
-        policy: A compiled policy.
-        model: The model.
-        facts: Of the model's pools.
     """
     own = tuple(facts)
     overrides = tuple(override for override in policy.settings.overrides if override.holds(policy.today))

@@ -19,11 +19,6 @@ def tried_cures(advisory: Advisory, facts: PoolFacts, advisories: Iterable[Advis
     A cure that names no facts can't be tried and is kept. One after which the advisory still speaks, or another one is
     known to break the same requests, is left out; one after which another suspects them, or breaks others, says so.
     Where the first version that helps has a hazard of its own, the newest that was checked is tried, and named.
-
-    Args:
-        advisory: Speaks of the pool.
-        facts: The pool's.
-        advisories: All that there are.
     """
     known = tuple(advisories)
     others = tuple(each for each in known if each.id != advisory.id and _forbids(each))

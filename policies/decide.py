@@ -51,13 +51,9 @@ _SUSPICIONS = {
 
 
 def decide(policy: Policy, features: RequestFeatures, preference: bool | None, now_s: float | None = None) -> Decision:
-    """Decides for one request as far as its class decides: what is allowed, and in which order.
-
-    Args:
-        policy: The compiled policy.
-        features: Of the request, under the configuration's own model name.
-        preference: The caller's `enable_speculative`. False is always granted.
-        now_s: Unix time, by which overrides expire; the clock if not given.
+    """Decides for one request as far as its class decides: what is allowed, and in which order. The features have the
+    configuration's own name of the model. A `preference` of False, the caller's `enable_speculative`, is always
+    granted. Overrides expire by `now_s`, in Unix time, or by the clock.
     """
     policy = in_force(policy, now_s)
     mask = features.mask
@@ -72,12 +68,8 @@ def decide(policy: Policy, features: RequestFeatures, preference: bool | None, n
 
 
 def choose(decision: Decision, order: "LoadOrder | None" = None, draw: "Draw | None" = None) -> Decision:
-    """Returns the decision by which a request is sent now.
-
-    Args:
-        decision: From `decide`.
-        order: The order by load, if another than that of the class is worth more.
-        draw: What chance drew; None where answers are not compared.
+    """Returns the decision by which a request is sent now. The order is that by load, if another than that of the class
+    is worth more; `draw` is None where answers are not compared.
     """
     if order is None and draw is None:
         return decision
@@ -87,11 +79,8 @@ def choose(decision: Decision, order: "LoadOrder | None" = None, draw: "Draw | N
 
 
 def in_force(policy: Policy, now_s: float | None = None) -> Policy:
-    """Returns the policy itself, or, once its overrides have expired, the successor that holds now.
-
-    Args:
-        policy: The compiled policy.
-        now_s: Unix time; the clock if not given.
+    """Returns the policy itself, or, once its overrides have expired, the successor that holds now. Now is `now_s`, in
+    Unix time, or the clock's if not given.
     """
     while policy.successor is not None and (time.time() if now_s is None else now_s) >= policy.until_s:
         policy = policy.successor
@@ -261,12 +250,7 @@ def _by_class(case: RequestCase) -> canary.Split[Decision]:
 
 
 def shortlisted(case: RequestCase, stages: Iterable[Callable[[RequestCase, Shortlist], Shortlist]]) -> Shortlist:
-    """Returns what the stages leave of all options.
-
-    Args:
-        case: The class of requests.
-        stages: In the order in which they apply.
-    """
+    """Returns what the stages leave of all options. The stages apply in their order."""
     shortlist = Shortlist(tuple(Contender(each, _candidate(each)) for each in case.model_policy.options))
     for applied in stages:
         shortlist = applied(case, shortlist)
@@ -279,10 +263,6 @@ def as_decisions(case: RequestCase, shortlist: Shortlist) -> canary.Split[Decisi
     What is allowed is put in order: undisputed speculation first, then speculation under the guard, the engine's
     opt-out, and no drafter. Identical pools rotate; a canary is first for its share of the conversations, and for the
     rest if nothing else is left.
-
-    Args:
-        case: The class of requests.
-        shortlist: What the stages left.
     """
     canaries = case.model_policy.canaries
     classes = names_of(case.mask)
@@ -407,10 +387,8 @@ def slot_order(full: Sequence[bool]) -> tuple[int, ...]:
     """Returns in which order pools are asked for a slot: as decided, those that are known to be full at the end.
 
     The first pool that offers one serves; each has a head start before the next one is asked (`serve/routing`). If it
-    is another than the one that was decided on, the reason is `free-slot`.
-
-    Args:
-        full: Of the candidates' pools, best first.
+    is another than the one that was decided on, the reason is `free-slot`. The pools are those of the candidates, best
+    first.
     """
     return tuple(sorted(range(len(full)), key=full.__getitem__))
 

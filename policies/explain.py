@@ -33,13 +33,7 @@ _WITHOUT: Mapping[str, tuple[str, Mapping[str, Any]]] = {
 
 
 def explain(policy: Policy, features: RequestFeatures, decision: Decision) -> dict[str, Any]:
-    """Explains a decision to people and scripts.
-
-    Args:
-        policy: Made the decision.
-        features: Of the request, as the caller sent it.
-        decision: From `decide`.
-    """
+    """Explains a decision to people and scripts. The features are as the caller sent them."""
     request = features.of_model(decision.model)
     return {
         "model": decision.model,

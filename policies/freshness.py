@@ -22,24 +22,16 @@ NOT_QUALIFIED = "engine-not-qualified"
 def stale(
     advisories: Iterable[Advisory], engines: Mapping[str, str], today: date, max_age_days: int = MAX_AGE_DAYS
 ) -> dict[str, str]:
-    """Returns why each advisory that should be checked again should be, by id.
-
-    Args:
-        advisories: All; withdrawn ones are kept for the record and never stale.
-        engines: Engine -> the version in use.
-        today: The current day.
-        max_age_days: Days after which a check no longer counts.
+    """Returns why each advisory that should be checked again should be, by id. Engines are given with the version in
+    use. Withdrawn advisories are kept for the record and never stale.
     """
     reasons = {advisory.id: _why(advisory, engines, today, max_age_days) for advisory in advisories}
     return {name: reason for name, reason in reasons.items() if reason}
 
 
 def age_days(advisories: Iterable[Advisory], today: date) -> int | None:
-    """Returns the days since the advisory that waits longest was checked; None if nobody has checked any.
-
-    Args:
-        advisories: All; withdrawn ones don't count.
-        today: The current day.
+    """Returns the days since the advisory that waits longest was checked; None if nobody has checked any. Withdrawn
+    ones don't count.
     """
     days = [each.checked.date for each in advisories if each.checked and each.status != "withdrawn"]
     return (today - min(days)).days if days else None
@@ -57,10 +49,8 @@ def newest_checked(advisories: Iterable[Advisory]) -> dict[str, str]:
 def newer_engine(advisories: Iterable[Advisory]) -> Advisory | None:
     """Returns the suspicion of engines newer than every check, or of a kind that none was held to.
 
-    A new version may break what the last one did right, and to a misspelt engine no advisory speaks.
-
-    Args:
-        advisories: All. None of them need name a version; then there is nothing to be newer than.
+    A new version may break what the last one did right, and to a misspelt engine no advisory speaks. None of the
+    advisories need name a version; then there is nothing to be newer than.
     """
     newest = newest_checked(advisories)
     if not newest:
@@ -86,10 +76,8 @@ def newer_engine(advisories: Iterable[Advisory]) -> Advisory | None:
 
 
 def not_qualified(quarantined: bool) -> Advisory:
-    """Returns the rule about engines of which nobody has shown what their drafts do right.
-
-    Args:
-        quarantined: They are kept from what drafts could break, also by an optimist.
+    """Returns the rule about engines of which nobody has shown what their drafts do right. If they are quarantined,
+    they are kept from what drafts could break, also by an optimist.
     """
     return Advisory(
         id=NOT_QUALIFIED,
@@ -135,11 +123,7 @@ def _why(advisory: Advisory, engines: Mapping[str, str], today: date, max_age_da
 
 
 def cut_texts(document: str) -> Iterator[str]:
-    """Yields `line: text` for each text that YAML cuts at ` #`: what follows is a comment, and silently gone.
-
-    Args:
-        document: An advisory that can be read.
-    """
+    """Yields `line: text` for each text that YAML cuts at ` #`: what follows is a comment, and silently gone."""
     lines = document.splitlines()
     for key, node in _members(yaml.compose(document, yaml.SafeLoader)):
         if key in _TEXTS and isinstance(node, yaml.ScalarNode) and node.style is None:

@@ -4,12 +4,8 @@ from math import sqrt
 
 
 def wilson(clean: int, n: int, z: float = 1.96) -> tuple[float, float]:
-    """Returns the lower and upper bound of a rate after `clean` of `n` trials; (0, 1) before the first.
-
-    Args:
-        clean: Trials that succeeded.
-        n: All trials.
-        z: Standard normal quantile; 1.96 gives 95 %.
+    """Returns the lower and upper bound of a rate after `clean` of `n` trials; (0, 1) before the first. A standard
+    normal quantile `z` of 1.96 gives 95 %.
     """
     if n == 0:
         return 0.0, 1.0

@@ -23,12 +23,7 @@ class StepTimes:
     step_s: tuple[tuple[float, ...], ...]
 
     def at(self, batch: float, drafts: int) -> float:
-        """Returns the seconds of one step.
-
-        Args:
-            batch: Sequences in the batch; less than one counts as one.
-            drafts: Draft length.
-        """
+        """Returns the seconds of one step. A batch of less than one sequence counts as one."""
         batch = max(batch, 1.0)
         row, between = _place(self.drafts, drafts)
         low = self._row(row, batch)
@@ -74,11 +69,8 @@ _FORMS = sum(BIT[name] for name in (*GROUPS["json"], "structured"))
 
 @lru_cache(maxsize=4096)
 def prior_length(mask: int, drafts: int) -> float:
-    """Returns the tokens per step that drafters of this kind reach on such requests.
-
-    Args:
-        mask: The request's classes.
-        drafts: Draft length; 0 without speculation.
+    """Returns the tokens per step that drafters of this kind reach on such requests. A draft length of 0 is no
+    speculation.
     """
     if mask & BIT["thinking"]:
         accepted = _ACCEPTED_THINKING  # most of the answer is reasoning

@@ -134,13 +134,8 @@ class Policy:
 
 
 def digest_of(facts: Iterable[PoolFacts], advisories: Iterable[Advisory], settings: PolicySettings, today: date) -> str:
-    """Returns a short name for everything that decides. Only the order of the pools matters.
-
-    Args:
-        facts: Of all pools, in order of preference.
-        advisories: In any order.
-        settings: The operator's; expired overrides don't count.
-        today: The day by which overrides expire.
+    """Returns a short name for everything that decides. Only the order of the pools matters. Overrides that have
+    expired by `today` don't count.
     """
     overrides = sorted(repr(override) for override in settings.overrides if override.holds(today))
     material = [

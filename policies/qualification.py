@@ -74,12 +74,7 @@ class Qualification:
 
 
 def standing(qualification: Qualification | None, today: date) -> str:
-    """Returns in words how far an engine is qualified.
-
-    Args:
-        qualification: Its verdicts, if there are any.
-        today: The current day.
-    """
+    """Returns in words how far an engine is qualified."""
     if qualification is None:
         return "not qualified"
     if not qualification.holds(today):

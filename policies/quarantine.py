@@ -14,12 +14,7 @@ _EXAMPLE = class_of(BIT["tools_auto"] | BIT["strict"] | BIT["thinking"])
 
 
 def quarantine(policy: Policy, cells: Mapping[Cell, QuarantineReason]) -> Policy:
-    """Returns the policy without these cells; those of an earlier call are back in.
-
-    Args:
-        policy: A compiled policy.
-        cells: The cells in quarantine, with the reasons.
-    """
+    """Returns the policy without these cells; those of an earlier call are back in."""
     successor = policy.successor and quarantine(policy.successor, cells)
     return dataclasses.replace(policy, quarantined=dict(cells), successor=successor, memory={})
 

@@ -22,12 +22,8 @@ ALONE = 10.0
 
 
 class PoolLoad:
-    """The load of one pool, as far as this gateway replica knows it.
-
-    Args:
-        step_s: From `step_times`.
-        replicas: Engines in the pool.
-        share: This gateway replica's share of all requests.
+    """The load of one pool, as far as this gateway replica knows it. Its step times are from `step_times`; `share` is
+    this gateway replica's of all requests.
 
     Attributes:
         requests: Requests of this gateway replica in the pool.
@@ -97,12 +93,8 @@ class PoolLoad:
 
 @lru_cache(maxsize=256)  # asked for once a second by each pool
 def step_times(times: StepTimes, drafts: int, seats: int) -> tuple[float, ...]:
-    """Returns the seconds of one step of one replica, by the number of sequences in the batch, from 0 to its seats.
-
-    Args:
-        times: The engine's step times.
-        drafts: Draft length; 0 without speculation.
-        seats: Sequences that one replica runs at most.
+    """Returns the seconds of one step of one replica, by the number of sequences in the batch, from 0 to its seats. A
+    draft length of 0 is no speculation.
     """
     return tuple(times.at(batch, drafts) for batch in range(seats + 1))
 
@@ -157,12 +149,8 @@ def value(option: RankedOption, prompt: Prompt, price: float) -> float:
     """Returns what an option is worth for one more request; `FULL` if there is no seat.
 
     That is the share of its tokens that the request adds, the tokens that it costs others and the price of its own time
-    subtracted. While the part of its prompt that is not cached is computed, all others stand still.
-
-    Args:
-        option: The candidate.
-        prompt: The request's prompt.
-        price: From `price_of_time`.
+    subtracted. While the part of its prompt that is not cached is computed, all others stand still. The price is from
+    `price_of_time`.
     """
     load = option.load
     if load.full:
@@ -176,12 +164,8 @@ def value(option: RankedOption, prompt: Prompt, price: float) -> float:
 
 
 def ranked(options: Sequence[RankedOption], tiers: Sequence[int], prompt: Prompt) -> tuple[int, ...] | None:
-    """Returns the options' numbers, best first; None if the first one stays first.
-
-    Args:
-        options: In the order of `decide`. Another one must be worth more than the first by a margin to take its place.
-        tiers: Of the options: each stays behind all that have a smaller number.
-        prompt: The request's prompt.
+    """Returns the options' numbers, best first; None if the first one stays first. Another option must be worth more
+    than the first by a margin to take its place, and each stays behind all of a smaller tier.
     """
     price = price_of_time(options)
     places = []

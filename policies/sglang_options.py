@@ -148,10 +148,8 @@ KNOWN = READ | WITHOUT_EFFECT
 
 
 def known_option(name: str) -> str | None:
-    """Returns the option that an abbreviation on a command line stands for, as argparse reads it.
-
-    Args:
-        name: With underscores. What no option begins with may be one of another version.
+    """Returns the option that an abbreviation on a command line stands for, as argparse reads it. The name has
+    underscores. What no option begins with may be one of another version.
 
     Returns:
         The full name; None if it is none, or several.

@@ -32,10 +32,6 @@ _ENGINES = {
 def checked(where: str, facts: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the facts that have a value. A fact that can't be read would match no advisory: it is refused.
 
-    Args:
-        where: The pool, for errors.
-        facts: By their names in `PoolFacts`.
-
     Raises:
         PolicyError: A name is no fact's, or a value is of the wrong type.
     """

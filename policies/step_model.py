@@ -39,11 +39,8 @@ class StepModel:
         self._factors: list[float] = []  # by cell; empty until somebody asks after an answer
 
     def learn(self, batch: float, ratio: float) -> None:
-        """Counts one answer.
-
-        Args:
-            batch: Sequences on the engine meanwhile.
-            ratio: The time of its steps, as a share of the table's.
+        """Counts one answer: the sequences on its engine meanwhile, and the time of its steps as a share of the
+        table's.
         """
         if not (ratio > 0 and math.isfinite(ratio) and math.isfinite(batch)):
             return

@@ -38,14 +38,8 @@ _SIMPLE_OFFLOAD_SWITCH = "VLLM_USE_SIMPLE_KV_OFFLOAD"
 def facts_of_vllm(
     where: str, args: Mapping[str, Any], stated: Mapping[str, Any], env: Mapping[str, str], *, hybrid: bool
 ) -> dict[str, Any]:
-    """Returns what vLLM's arguments tell, by the names of `PoolFacts`.
-
-    Args:
-        where: The pool, for errors.
-        args: vLLM's arguments, as `full_names` returns them.
-        stated: Facts stated by the operator, which take part where others follow from them.
-        env: Environment variables of the engine's process.
-        hybrid: The model has layers with a recurrent state.
+    """Returns what vLLM's arguments tell, by the names of `PoolFacts`. The arguments are as `full_names` returns them.
+    Facts that the operator stated take part where others follow from them.
 
     Raises:
         PolicyError: An environment variable can't be read.
@@ -222,13 +216,8 @@ def default_runner(
     """Returns the runner that vLLM takes by default on a GPU; None where it depends on what nothing here tells.
 
     V2 is every model's from 0.29 on. From 0.22 to 0.28 it goes by the architecture, and by whether the model is a
-    mixture of experts. A running engine reports its own.
-
-    Args:
-        method: The speculative method.
-        version: Of vLLM.
-        hybrid: The model has layers with a recurrent state; None if nobody knows.
-        stages: Of the pipeline.
+    mixture of experts. A running engine reports its own. The model is `hybrid` if it has layers with a recurrent state;
+    None if nobody knows.
     """
     if method in _V1_ONLY:
         return "v1"

@@ -143,21 +143,15 @@ def full_names(args: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def own_name(name: str) -> tuple[str, bool]:
-    """Returns the option that a name stands for, and whether it negates it, as `no_NAME` does.
-
-    Args:
-        name: With underscores.
-    """
+    """Returns the option that a name stands for, and whether it negates it, as `no_NAME` does."""
     positive = name.removeprefix("no_")
     own, negated = _NAMES.get(positive, (positive, False))
     return own, negated != (positive != name)
 
 
 def known_option(name: str) -> str | None:
-    """Returns the option that an abbreviation on a command line stands for; None if it is none, or several.
-
-    Args:
-        name: With underscores; the whole name or a short one stands for itself.
+    """Returns the option that an abbreviation on a command line stands for; None if it is none, or several. The whole
+    name or a short one, with underscores, stands for itself.
     """
     positive = name.removeprefix("no_")
     if positive == "config" or positive in _NAMES or positive in _SHORT or positive in _SPECULATIVE:

@@ -61,13 +61,7 @@ class KeyTerms(_Row):
         return None if value is None else _utc(value)
 
     def record(self, key_id: str, hashes: tuple[SecretHash, ...], created_s: float) -> KeyRecord:
-        """Returns the key with these terms.
-
-        Args:
-            key_id: Its id.
-            hashes: Of its secrets.
-            created_s: In Unix time.
-        """
+        """Returns the key with these terms. Times are in Unix time."""
         return KeyRecord(
             key_id,
             self.tenant,

@@ -70,10 +70,7 @@ class KeyRing:
         self._used: set[str] = set()
 
     def authenticate(self, headers: Mapping[str, str]) -> Principal:
-        """Returns the principal of a request.
-
-        Args:
-            headers: By lower-case name.
+        """Returns the principal of a request. Headers are by lower-case name.
 
         Raises:
             InvalidApiKeyError: The request has no key, or none that is valid now.

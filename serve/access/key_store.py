@@ -103,12 +103,7 @@ class KeyStore:
     def create(
         self, terms: KeyTerms, issuer: Principal = LOCAL, witness: Callable[[KeyRecord], None] = _nobody
     ) -> IssuedKey:
-        """Makes a key.
-
-        Args:
-            terms: Its terms.
-            issuer: Who asks.
-            witness: Told of the key before it counts; if this raises, nothing is changed.
+        """Makes a key. The witness is told of the key before it counts; if it raises, nothing is changed.
 
         Raises:
             InsufficientScopeError: The issuer does not hold all that the key would.
@@ -133,13 +128,8 @@ class KeyStore:
         issuer: Principal = LOCAL,
         witness: Callable[[KeyRecord], None] = _nobody,
     ) -> IssuedKey:
-        """Gives a key another secret; the one before is valid for a while, and those before it no more.
-
-        Args:
-            key_id: The key.
-            grace_s: Seconds for which the old secret stays valid.
-            issuer: Who asks. A new secret is a key handed out, so it must hold all that the key does.
-            witness: As of `create`.
+        """Gives a key another secret; the one before is valid for a while, and those before it no more. A new secret is
+        a key handed out, so the issuer must hold all that the key does.
 
         Raises:
             InvalidRequestError: There is no such key.
@@ -158,12 +148,8 @@ class KeyStore:
     def revoke(
         self, key_id: str, issuer: Principal = LOCAL, witness: Callable[[KeyRecord], None] = _nobody
     ) -> KeyRecord:
-        """Ends a key for ever, and returns what it was.
-
-        Args:
-            key_id: The key.
-            issuer: Who asks. It must hold all that the key does: the holder of less could end everybody's work.
-            witness: As of `create`.
+        """Ends a key for ever, and returns what it was. The issuer must hold all that the key does: the holder of less
+        could end everybody's work.
 
         Raises:
             InvalidRequestError: There is no such key.
@@ -177,11 +163,8 @@ class KeyStore:
         return key
 
     def keys(self, issuer: Principal = LOCAL, tenant: str | None = None) -> tuple[KeyRecord, ...]:
-        """Returns the keys that were not revoked, the oldest first.
-
-        Args:
-            issuer: Who asks; sees the keys of tenants that it may manage.
-            tenant: Whose keys; None for all that the issuer may see.
+        """Returns the keys that were not revoked, the oldest first. They are those of one tenant, or of all that the
+        issuer may manage.
 
         Raises:
             InsufficientScopeError: The issuer may not manage that tenant.
@@ -201,12 +184,6 @@ class KeyStore:
     ) -> Tenant:
         """Gives a tenant terms in place of what it had, and returns it.
 
-        Args:
-            name: The tenant.
-            terms: Its terms.
-            issuer: Who asks.
-            witness: As of `create`.
-
         Raises:
             InsufficientScopeError: The issuer may not set terms.
         """
@@ -223,11 +200,6 @@ class KeyStore:
 
     def remove_tenant(self, name: str, issuer: Principal = LOCAL, witness: Callable[[], None] = lambda: None) -> None:
         """Takes a tenant's terms away.
-
-        Args:
-            name: The tenant.
-            issuer: Who asks.
-            witness: As of `create`.
 
         Raises:
             InvalidRequestError: There is no such tenant, or it still has keys, which would go on with default terms.
@@ -387,12 +359,8 @@ def _make_tables(database: sqlite3.Connection) -> None:
 
 
 def rotated(key: KeyRecord, token: str, old_until_s: float) -> KeyRecord:
-    """Returns a key with another secret in front of the one it has.
-
-    Args:
-        key: The key.
-        token: With the new secret.
-        old_until_s: End of the old secret's validity in Unix time.
+    """Returns a key with another secret in front of the one it has. The old secret is valid until `old_until_s`, in
+    Unix time.
     """
     old = key.hashes[0]
     return replace(key, hashes=(SecretHash(digest(token)), SecretHash(old.sha256, old_until_s)))

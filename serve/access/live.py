@@ -60,11 +60,7 @@ class KeySource(Protocol):
 
 
 class LocalKeySource:
-    """The store in this process.
-
-    Args:
-        store: The store.
-    """
+    """The store in this process."""
 
     def __init__(self, store: KeyStore) -> None:
         self._store = store
@@ -92,11 +88,8 @@ class LocalKeySource:
 
 
 class _Watched:
-    """A file whose content is taken over whenever it changes; a bad one changes nothing.
-
-    Args:
-        path: The file.
-        read: Reads it, in a thread, and returns what takes its content over; or raises `ConfigError`.
+    """A file whose content is taken over whenever it changes; a bad one changes nothing. It is read in a thread by
+    `read`, which returns what takes the content over, or raises `ConfigError`.
 
     Raises:
         ConfigError: The file is bad already now.
@@ -123,11 +116,7 @@ class _Watched:
 
 
 class LiveAccess:
-    """The keys of one process, kept up to date by `run`.
-
-    Args:
-        config: Says where keys come from; access is required.
-        source: The store; None if there is none.
+    """The keys of one process, kept up to date by `run`. Access is required. A source of None is no store.
 
     Raises:
         ConfigError: The file of keys, or that of the identity provider, is bad.

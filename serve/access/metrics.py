@@ -7,12 +7,7 @@ SOON_S = 14 * 86_400.0
 
 
 def show_keys(metrics: Metrics, ring: KeyRing) -> None:
-    """Shows what one gateway replica knows of keys.
-
-    Args:
-        metrics: Get the metric.
-        ring: The keys.
-    """
+    """Shows what one gateway replica knows of keys."""
     metrics.read(
         "gauge", "specgate_keys_ending", "Keys that end within 14 days", ["source"],
         lambda: (((source,), count) for source, count in ring.ending(SOON_S).items()),

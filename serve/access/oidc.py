@@ -49,11 +49,6 @@ class _NoRedirects(HTTPRedirectHandler):
 class TokenVerifier:
     """Turns tokens into principals.
 
-    Args:
-        config: Whose tokens, and what they may do.
-        tenant_of: Returns a tenant's present terms.
-        clock: Unix time in seconds.
-
     Attributes:
         lacks_key: True since a token named a key that is not among the provider's; it may have a new one.
     """

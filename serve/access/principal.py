@@ -60,9 +60,6 @@ class Principal:
     def priority(self, wanted: str) -> RequestPriority:
         """Returns the priority of a request that asks for one: that one, but none before the ceiling.
 
-        Args:
-            wanted: As in the header `x-specgate-class`.
-
         Raises:
             InvalidRequestError: There is no such priority.
         """

@@ -28,11 +28,7 @@ def new_id() -> str:
 
 
 def new_token(key_id: str) -> str:
-    """Returns a token with a fresh secret of 256 bits.
-
-    Args:
-        key_id: The key's id.
-    """
+    """Returns a token with a fresh secret of 256 bits."""
     text = f"{_PREFIX}{key_id}_{_random(_SECRET_CHARACTERS)}"
     return f"{text}_{checksum(text)}"
 
@@ -74,9 +70,7 @@ def token_in(headers: Mapping[str, str]) -> str | None:
     """Returns the token that a request brings, as bearer token or, as Anthropic's clients do, in `x-api-key`.
 
     Of two the bearer token counts; an empty one, which is what a client makes of a variable that is not set, is none.
-
-    Args:
-        headers: By lower-case name.
+    Headers are by lower-case name.
     """
     authorization = headers.get("authorization")
     if authorization is not None and authorization[: len(_BEARER)].lower() == _BEARER:

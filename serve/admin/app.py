@@ -62,17 +62,8 @@ _WITHHELD = frozenset(
 
 
 class AdminRoutes:
-    """The admin API's routes.
-
-    Args:
-        replicas: The gateway replicas that run.
-        watch: Keeps the board.
-        audit: Gets a line for every change and every refused call.
-        authenticate: Returns the principal of a request, given its headers.
-        max_body_bytes: Of a request that is to be explained.
-        keys: The store of keys; None if there is none.
-        names: As of `Authorized`.
-        models: Those that are served, by their own names.
+    """The admin API's routes. Without a store of keys, their routes say what is missing. Names are as of `Authorized`;
+    models have their own names.
     """
 
     def __init__(
@@ -293,13 +284,8 @@ class AdminRoutes:
     async def _ask(
         self, request: fastapi.Request, body: bytes = b"", method: str = "", headers: Iterable[tuple[bytes, bytes]] = ()
     ) -> HttpResponse:
-        """Asks one gateway replica after the other until one answers.
-
-        Args:
-            request: The caller's.
-            body: For the replica.
-            method: HTTP's; the caller's by default.
-            headers: Beside the caller's.
+        """Asks one gateway replica after the other until one answers. The method is the caller's by default; headers
+        are added to the caller's.
 
         Raises:
             PoolUnavailableError: None does.

@@ -79,12 +79,9 @@ class ChainCheck:
 
 
 class AuditLog:
-    """Writes the chain. A folder that can't be used now is tried again with each line.
-
-    Args:
-        folder: For its files; None keeps the newest lines in memory only.
-        max_file_bytes: A longer file is followed by another one.
-        key_file: Seals the lines, and is made if there is none; None leaves them without a seal.
+    """Writes the chain. A folder that can't be used now is tried again with each line. Without a folder, the newest
+    lines are in memory only; without a file of a key, which is made if it is missing, lines have no seal. A file that
+    is longer than `max_file_bytes` is followed by another one.
 
     Raises:
         ConfigError: Somebody else writes there.

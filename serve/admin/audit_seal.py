@@ -104,11 +104,7 @@ class Seal:
             self._head_file = None
 
     def sealed(self, content: bytes) -> bytes:
-        """Returns a line with its seal as the last member.
-
-        Args:
-            content: A JSON object with members.
-        """
+        """Returns a line with its seal as the last member."""
         return b'%b,"seal":"%b"}' % (content[:-1], self._of(content))
 
     def is_on(self, line: bytes) -> bool:

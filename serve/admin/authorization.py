@@ -115,11 +115,8 @@ def check_name(headers: Mapping[str, str], names: Collection[str]) -> None:
     """Refuses a request for a server of another name.
 
     A site's owner can let its name lead to our address once a page of it is loaded. To the browser, the page and we are
-    the same site from then on; only the name in `Host` tells. An address can't be turned so.
-
-    Args:
-        headers: By lower-case name.
-        names: In lower case, beside addresses and `localhost`.
+    the same site from then on; only the name in `Host` tells. An address can't be turned so. Headers are by lower-case
+    name; names are in lower case, and come beside addresses and `localhost`.
 
     Raises:
         CrossSiteError: The name is not ours.
@@ -136,10 +133,7 @@ def check_name(headers: Mapping[str, str], names: Collection[str]) -> None:
 def check_same_site(headers: Mapping[str, str]) -> None:
     """Refuses a request that a page of another site makes, which needs no credential that the page would lack.
 
-    Browsers name the page's site in `Origin`, other clients send none.
-
-    Args:
-        headers: By lower-case name.
+    Browsers name the page's site in `Origin`, other clients send none. Headers are by lower-case name.
 
     Raises:
         CrossSiteError: The page's site is not this server.
@@ -150,13 +144,7 @@ def check_same_site(headers: Mapping[str, str]) -> None:
 
 
 async def refuse(scope: Scope, send: Send, error: GatewayError) -> None:
-    """Responds with an error, in the shape of the API that the client speaks.
-
-    Args:
-        scope: Of the request, with its headers.
-        send: ASGI's.
-        error: What the client is told.
-    """
+    """Responds with an error, in the shape of the API that the client speaks."""
     given = request_headers(scope["headers"])
     status, body, named = refusal(error, scope["path"], given, request_id_of(given))
     headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]

@@ -29,13 +29,9 @@ _MAX_WHY = 200
 def board(
     snapshots: Mapping[str, Mapping[str, Any]], silent: Collection[str], up: Mapping[str, bool], history: History
 ) -> dict[str, Any]:
-    """Returns the state of the whole cluster.
-
-    Args:
-        snapshots: What each gateway replica sees, by its name.
-        silent: Gateway replicas that have announced themselves and do not answer.
-        up: Whether somebody listens at an engine's URL, as far as that is known.
-        history: The last half hour.
+    """Returns the state of the whole cluster. Snapshots are by the names of gateway replicas; silent ones have
+    announced themselves and do not answer. `up` says of an engine's URL whether somebody listens there, as far as that
+    is known.
     """
     lately = history.window()
     rows = _pools(snapshots.values())

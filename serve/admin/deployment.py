@@ -28,11 +28,7 @@ _PORT_TIMEOUT_S = 60.0  # for the admin API of an older configuration to leave t
 
 
 class AdminApi:
-    """The deployment.
-
-    Args:
-        config: A `GatewayConfig` as a mapping.
-    """
+    """The deployment."""
 
     async def __init__(self, config: dict[str, Any]) -> None:  # type: ignore[misc]  # Ray Serve awaits it
         parsed = GatewayConfig.parse(config)
@@ -68,11 +64,8 @@ class AdminApi:
     async def sync_keys(self, version: int, used: frozenset[str]) -> KeyChanges:
         """Called by every gateway replica over and over: what has changed among the keys after a version.
 
-        The answer waits for a change, a second at the most.
-
-        Args:
-            version: The store's version that the replica knows.
-            used: Ids of the keys that it saw since the last call.
+        The answer waits for a change, a second at the most. `used` has the ids of the keys that the replica saw since
+        the last call.
 
         Raises:
             SharedStateError: There is no store, or it can't be used.

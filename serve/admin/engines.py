@@ -24,11 +24,7 @@ _SAMPLE = re.compile(
 
 
 def figures(exposition: str) -> Mapping[str, float]:
-    """Returns the figures in an engine's metrics, as far as it has them.
-
-    Args:
-        exposition: In Prometheus' text format.
-    """
+    """Returns the figures in an engine's metrics, as far as it has them."""
     found: defaultdict[str, float] = defaultdict(float)
     for name, text in _SAMPLE.findall(exposition):
         try:

@@ -120,12 +120,7 @@ class History:
         """Adds a period.
 
         What a replica had counted before it was first seen belongs to no period, and neither does what it counted
-        between its last snapshot and its end.
-
-        Args:
-            at_s: Unix time.
-            snapshots: What each gateway replica sees, by its name.
-            engines: What engines say, by pool and URL; see `serve.admin.engines`.
+        between its last snapshot and its end. Engines' figures are by pool and URL; see `serve.admin.engines`.
         """
         tick = Tick(at_s)
         for replica, snapshot in snapshots.items():
@@ -171,10 +166,7 @@ class History:
         return PERIOD_S * min(len(self._ticks), _WINDOW)
 
     def series(self, only: PoolName | None = None) -> dict[str, list[Any]]:
-        """Returns lines for charts, one value a period; not to be changed.
-
-        Args:
-            only: One pool; without it, all together.
+        """Returns lines for charts, one value a period; not to be changed. Without a pool, they are about all together.
 
         Returns:
             `at_s`; `requests` a second; `errors` a second; `ttft_p95_s`, None without streams; `held`; `waiting`;
@@ -227,11 +219,8 @@ def _summed(ticks: Iterable[Tick]) -> Tick:
 
 
 def quantile(bounds: Mapping[float, float], share: float) -> float | None:
-    """Returns the value below which a share of the observations lie, interpolated as Prometheus does.
-
-    Args:
-        bounds: Observations by their upper bound; infinity for those above all bounds.
-        share: Between 0 and 1.
+    """Returns the value below which a share of the observations lie, interpolated as Prometheus does. Observations are
+    by their upper bound, infinity for those above all bounds; the share is between 0 and 1.
     """
     total = sum(bounds.values())
     if not total:

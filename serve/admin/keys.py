@@ -41,13 +41,7 @@ class RotationBody(BaseModel):
 
 
 class KeysApi:
-    """The routes.
-
-    Args:
-        store: Of the keys and tenants.
-        audit: Gets every change before it takes effect.
-        models: Those that are served.
-    """
+    """The routes."""
 
     def __init__(self, store: KeyStore, audit: Audit, models: Collection[str]) -> None:
         self._store = store

@@ -13,10 +13,8 @@ _ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 def merge(expositions: Iterable[tuple[Mapping[str, str], str]]) -> str:
     """Returns all samples, grouped by metric as the format demands, each with the labels of its process.
 
-    The texts are not parsed beyond their lines: an engine has hundreds, and a cluster many engines.
-
-    Args:
-        expositions: Labels of a process, and what its `/metrics` said. The labels must be none of its own.
+    The texts are not parsed beyond their lines: an engine has hundreds, and a cluster many engines. The labels must be
+    none of the process's own.
     """
     families: dict[str, tuple[list[str], list[str]]] = {}
     for labels, text in expositions:
@@ -41,12 +39,7 @@ def merge(expositions: Iterable[tuple[Mapping[str, str], str]]) -> str:
 
 
 def exposed(metric: Declared, value: float) -> str:
-    """Returns a metric of the admin API's own, in Prometheus' format.
-
-    Args:
-        metric: Without labels.
-        value: Its only sample.
-    """
+    """Returns a metric of the admin API's own, in Prometheus' format. It has no labels."""
     head = f"# HELP {metric.name} {metric.description}\n# TYPE {metric.name} {metric.type}\n"
     return f"{head}{metric.name} {float(value)}\n"
 

@@ -21,10 +21,6 @@ class Refusals:
     """Writes refused calls down.
 
     A call without a key costs its caller nothing, and a line costs a sync of the disk and its space for ever.
-
-    Args:
-        log: Gets the lines.
-        clock: Monotonic seconds.
     """
 
     def __init__(self, log: AuditLog, clock: Callable[[], float] = monotonic) -> None:

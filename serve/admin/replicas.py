@@ -22,11 +22,7 @@ LOOK_TIMEOUT_S = 3.0
 
 
 class GatewayReplicas:
-    """The addresses of the gateway replicas that run.
-
-    Args:
-        clock: Seconds, of any origin.
-    """
+    """The addresses of the gateway replicas that run."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -55,15 +51,8 @@ async def ask(
     headers: Iterable[tuple[bytes, bytes]] = (),
     timeout_s: float = _READ_TIMEOUT_S,
 ) -> HttpResponse:
-    """Sends a request to a replica, with the replica's key, on a connection of its own.
-
-    Args:
-        endpoint: The replica.
-        method: HTTP's.
-        path: With its query.
-        body: JSON, if any.
-        headers: Further ones.
-        timeout_s: For all of the answer.
+    """Sends a request to a replica, with the replica's key, on a connection of its own. The time is for all of the
+    answer.
 
     Raises:
         PoolUnavailableError: It does not answer, or not in time.

@@ -65,11 +65,8 @@ ADMIN_PORT: Rules = {
 
 
 def rules_of(rules: Rules, path: str) -> Mapping[str, RouteRule] | None:
-    """Returns the methods of a route, `HEAD` wherever there is `GET`; None for a path that is no route.
-
-    Args:
-        rules: One of the tables.
-        path: ASGI's `scope["path"]`, never a URL made with the client's `Host`.
+    """Returns the methods of a route, `HEAD` wherever there is `GET`; None for a path that is no route. The path is
+    ASGI's `scope["path"]`, never a URL made with the client's `Host`.
     """
     methods = rules.get(path)
     if methods is None:

@@ -25,11 +25,7 @@ Sights = Mapping[str, Mapping[str, Any]]
 
 
 class Watch:
-    """The snapshot of the whole cluster, a second old at most while somebody looks.
-
-    Args:
-        replicas: The gateway replicas that run.
-    """
+    """The snapshot of the whole cluster, a second old at most while somebody looks."""
 
     def __init__(self, replicas: GatewayReplicas) -> None:
         self._replicas = replicas

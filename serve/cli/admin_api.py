@@ -21,13 +21,8 @@ Url = Annotated[
 
 
 def ask(method: str, url: str, path: str, body: Any = None) -> Any:
-    """Returns what the admin API answers, decoded from JSON.
-
-    Args:
-        method: HTTP's.
-        url: The admin API's base URL.
-        path: With its query.
-        body: Sent as JSON, unless it is None.
+    """Returns what the admin API answers, decoded from JSON. The path has its query; a body other than None is sent as
+    JSON.
 
     Raises:
         ConfigError: Nobody answers there, or it is no admin API, or it refuses; the message says why.

@@ -60,11 +60,7 @@ class KeyService(Protocol):
 
 
 class AdminKeys:
-    """Keys at the admin API of a running gateway.
-
-    Args:
-        url: The admin API's base URL.
-    """
+    """Keys at the admin API of a running gateway."""
 
     def __init__(self, url: str) -> None:
         self._url = url
@@ -98,11 +94,7 @@ class AdminKeys:
 
 
 class StoredKeys:
-    """Keys in the store's file; a gateway that runs hears of changes within two seconds.
-
-    Args:
-        store: The store.
-    """
+    """Keys in the store's file; a gateway that runs hears of changes within two seconds."""
 
     def __init__(self, store: KeyStore) -> None:
         self._store = store
@@ -131,12 +123,9 @@ class StoredKeys:
 
 @contextmanager
 def key_service(url: str, state_dir: Path | None, *, begins: bool = False) -> Iterator[KeyService]:
-    """Yields the keys that a command is about.
-
-    Args:
-        url: The admin API's.
-        state_dir: The store's folder; None to go through the admin API.
-        begins: Make the store if there is none. Whoever looks for a key in it has named another folder instead.
+    """Yields the keys that a command is about. Without a folder of the store, they are reached through the admin API. A
+    command that `begins` makes the store if there is none: whoever looks for a key in it has named another folder
+    instead.
 
     Raises:
         ConfigError: The folder can't hold a store, or it holds none.

@@ -10,11 +10,8 @@ _GROUP = "specgate.commands"
 
 
 def add_command(app: typer.Typer, name: str) -> None:
-    """Adds a command of the laboratory, or one that says what to install.
-
-    Args:
-        app: Gets the command.
-        name: The command's, with the group's in front if it is in one: `probe`, `advisories.verify`.
+    """Adds a command of the laboratory, or one that says what to install. Its name has the group's in front if it is in
+    one: `probe`, `advisories.verify`.
     """
     command = name.rpartition(".")[2]
     for entry_point in entry_points(group=_GROUP, name=name):

@@ -78,13 +78,7 @@ def serve(
 
 
 def run_here(config: GatewayConfig, path: Path | None, serving: Serving) -> None:
-    """Serves remote pools in this process, until Ctrl-C.
-
-    Args:
-        config: What to serve.
-        path: Its file, for SIGHUP; None if there is none.
-        serving: The operator's options.
-    """
+    """Serves remote pools in this process, until Ctrl-C. Its file, if there is one, is read again at SIGHUP."""
     require_free(serving.port)
     parsed = with_options(config, serving)
     log_to_stderr(serving.verbose)

@@ -52,11 +52,7 @@ class AdminConfig(_Strict):
         return self
 
     def audit_key(self, state_dir: str | None) -> Path | None:
-        """Returns the file of the key that seals the audit log; None without a seal.
-
-        Args:
-            state_dir: `access.state_dir`.
-        """
+        """Returns the file of the key that seals the audit log; None without a seal."""
         if self.audit_key_file is not None:
             return Path(self.audit_key_file)
         if self.audit_dir is None or state_dir is None:

@@ -24,14 +24,9 @@ def compile_for(
     advisories: Sequence[Advisory] | None = None,
     qualified: Sequence[QualifiedEngine] | None = None,
 ) -> Policy:
-    """Compiles the policy of a configuration.
-
-    Args:
-        config: The gateway's configuration.
-        learned: Facts that running replicas reported, by (model, pool); they override the configuration, but not an
-            operator's explicit `facts`.
-        advisories: Read before; from the configuration's folder if not given.
-        qualified: Engines with verdicts, likewise.
+    """Compiles the policy of a configuration. Facts that running replicas have learned, by (model, pool), override the
+    configuration, but not an operator's explicit `facts`. Advisories and qualified engines that are not given are read
+    from the configuration's folders.
 
     Raises:
         ConfigError: The policy settings or the advisories are invalid.
@@ -49,12 +44,9 @@ def compile_for(
 
 
 def read_advisories(policy: PolicyConfig, *, strict: bool = False) -> tuple[Advisory, ...]:
-    """Reads the advisories of a configuration.
-
-    Args:
-        policy: Names their folder, or none for those shipped with specgate.
-        strict: Refuses all of them if one can't be read. Otherwise each such one counts as matched: a starting gateway
-            had better lose speed than be down, whereas an update of a running one can be refused.
+    """Reads the advisories of a configuration. If strict, it refuses all of them if one can't be read. Otherwise each
+    such one counts as matched: a starting gateway had better lose speed than be down, whereas an update of a running
+    one can be refused.
 
     Raises:
         ConfigError: The folder holds none, or one of them can't be read.
@@ -94,13 +86,7 @@ def with_verdicts(config: GatewayConfig, facts: PoolFacts, qualified: Sequence[Q
 
 
 def merged_facts(config: GatewayConfig, facts: PoolFacts, learned: Mapping[str, Any]) -> PoolFacts:
-    """Returns a pool's facts as they hold now.
-
-    Args:
-        config: The gateway's configuration.
-        facts: As configured.
-        learned: What its engine has told of itself.
-    """
+    """Returns a pool's facts as they hold now."""
     pool = config.models[facts.model].pools[facts.pool]
     explicit = pool.facts
     if pool.kind == "remote" and any(name in learned and learned[name] != value for name, value in explicit.items()):

@@ -36,12 +36,7 @@ def unspoken_tls(document: Mapping[str, Any]) -> str | None:
 
 
 def open_gateway(access: AccessConfig, host: str | None) -> str | None:
-    """Returns what is wrong with a gateway's openness; None if nothing is.
-
-    Args:
-        access: Who may use it.
-        host: Address that it listens on; None if nobody knows.
-    """
+    """Returns what is wrong with a gateway's openness; None if nothing is. A host of None is one that nobody knows."""
     if access.mode == "required" or access.acknowledge_open or host is None or is_loopback(host):
         return None
     return OPEN_GATEWAY.format(host=host)

@@ -217,12 +217,8 @@ class GatewayConfig(_Strict):
         return tuple(self._facts(*entry) for entry in self.each_pool())
 
     def facts_of_other_engine(self, model: str, pool: str, facts: Mapping[str, Any]) -> PoolFacts:
-        """Returns the facts of a remote pool whose engine is not, or not any more, what the configuration says.
-
-        Args:
-            model: Its model.
-            pool: Its name.
-            facts: What is known of the engine; what was proven, was proven of the other one.
+        """Returns the facts of a remote pool whose engine is not, or not any more, what the configuration says. What
+        was proven, was proven of the other engine.
         """
         settings = self.models[model].pools[pool].model_copy(update={"facts": facts, "proven": (), "opt_out": False})
         return self._facts(model, self.models[model], pool, settings)

@@ -17,12 +17,7 @@ _NEVER_RAW_IN_VLLM = {
 
 
 def evidence_of(name: str, model: ModelConfig) -> Found:
-    """Returns the grammar that a model's configuration points to, whatever its `grammar` says.
-
-    Args:
-        name: The configuration's name of the model.
-        model: Its configuration.
-    """
+    """Returns the grammar that a model's configuration points to, whatever its `grammar` says."""
     version = f"-{model.version}" if model.version and not model.family.endswith(model.version) else ""
     names = [name, f"{model.family}{version}"]
     parsers: list[str] = []
@@ -75,12 +70,8 @@ def raw_text_problems(model: ModelConfig) -> Iterator[str]:
 
 
 def thinking_default(model: ModelConfig, pool: str | None = None) -> bool | None:
-    """Returns whether a model thinks if a request does not say; None if that is its chat template's choice.
-
-    Args:
-        model: Its configuration, its grammar resolved.
-        pool: One of its pools. If not given, the answer is for all: True if one of them thinks, as that is the case
-            with more hazards.
+    """Returns whether a model thinks if a request does not say; None if that is its chat template's choice. Without a
+    pool, the answer is for all of them: True if one thinks, as that is the case with more hazards.
     """
     if model.thinking is not None:
         return model.thinking

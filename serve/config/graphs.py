@@ -23,12 +23,7 @@ def graph_findings(config: GatewayConfig) -> Iterator[tuple[str, str, str]]:
 
 
 def uncovered_steps(facts: PoolFacts, args: Mapping[str, Any]) -> Iterator[str]:
-    """Yields what leaves the graphs of a vLLM.
-
-    Args:
-        facts: Of its pool.
-        args: Its arguments by their full names.
-    """
+    """Yields what leaves the graphs of a vLLM."""
     graphs = args.get("compilation_config") or {}
     mode = str(graphs.get("cudagraph_mode") or "").lower()
     if not facts.speculative or mode == "none" or str(args.get("enforce_eager", False)).lower() == "true":

@@ -8,11 +8,7 @@ _NOT_BY_PATTERN = ":"  # what follows it says something about the request: `clau
 
 
 class ModelNames:
-    """The names of one configuration.
-
-    Args:
-        names: (name, alias or pattern; the model's own name).
-    """
+    """The names of one configuration. Each is a name, alias or pattern beside the model's own name."""
 
     def __init__(self, names: Iterable[tuple[str, str]]) -> None:
         self._exact: dict[str, str] = {}
@@ -47,11 +43,7 @@ class ModelNames:
 
 
 def ambiguous(names: Iterable[tuple[str, str]]) -> Iterator[str]:
-    """Yields what is wrong with names: one that is used twice, and patterns of two models that the same name may match.
-
-    Args:
-        names: As of `ModelNames`.
-    """
+    """Yields what is wrong with names: one that is used twice, and patterns of two models that share a name."""
     seen: set[str] = set()
     patterns: list[tuple[str, str]] = []
     for name, own_name in names:

@@ -194,11 +194,7 @@ class PoolConfig(_Strict):
         return self.replicas if self.autoscaling is None else self.autoscaling.min_replicas
 
     def api_key(self, place: str) -> Secret | None:
-        """Returns where the key of a `remote` pool is; None if it needs none.
-
-        Args:
-            place: Of the pool in the configuration, for messages.
-        """
+        """Returns where the key of a `remote` pool is; None if it needs none."""
         if not self.api_key_env and not self.api_key_file:
             return None
         return Secret(f"{place}.api_key", self.api_key_env, self.api_key_file)

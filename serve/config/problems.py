@@ -12,12 +12,7 @@ _UNKNOWN_KEY = frozenset({"extra_forbidden", "unexpected_keyword_argument"})
 
 
 def problems_of(error: ValidationError, schema: type[BaseModel]) -> Iterator[str]:
-    """Yields each problem with its place.
-
-    Args:
-        error: From the validation of values.
-        schema: What they were validated as.
-    """
+    """Yields each problem with its place."""
     for problem in error.errors():
         place = problem["loc"]
         message = problem["msg"].removeprefix("Value error, ")

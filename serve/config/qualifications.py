@@ -81,10 +81,7 @@ class QualifiedEngine:
 
 def key_of(config: GatewayConfig, facts: PoolFacts) -> Key | None:
     """Returns all by which a pool's engine is told from others; None if it drafts nothing, or its version is not known.
-
-    Args:
-        config: The gateway's.
-        facts: Of the pool, with what its engine has told of itself.
+    The facts include what its engine has told of itself.
     """
     if not facts.speculative or not facts.engine or not facts.engine_version:
         return None
@@ -105,15 +102,8 @@ def key_of(config: GatewayConfig, facts: PoolFacts) -> Key | None:
 def write_qualification(
     folder: Path, key: Key, tests: Mapping[str, EngineVerdict], terms: Mapping[str, float], private_key: Path, days: int
 ) -> Path:
-    """Writes a signed document of an engine, over the last one about the same engine; returns where.
-
-    Args:
-        folder: Of such documents.
-        key: Of the engine.
-        tests: What was found.
-        terms: On which it was tested.
-        private_key: An Ed25519 key, PEM.
-        days: For which the verdicts hold.
+    """Writes a signed document of an engine, over the last one about the same engine; returns where. The private key is
+    an Ed25519 key in PEM.
 
     Raises:
         ConfigError: The key is none of that kind, or the folder can't be written to.
@@ -126,11 +116,8 @@ def write_qualification(
 
 
 def read_qualifications(policy: PolicyConfig, *, strict: bool = False) -> tuple[QualifiedEngine, ...]:
-    """Reads the verdicts of a configuration.
-
-    Args:
-        policy: Names their folder and the key of whoever signs them, or neither.
-        strict: Refuse all if one can't be read; otherwise such a one counts for nothing, as if it were not there.
+    """Reads the verdicts of a configuration. If strict, it refuses all if one can't be read; otherwise such a one
+    counts for nothing, as if it were not there.
 
     Raises:
         ConfigError: The folder, or one of them, can't be read.
@@ -154,12 +141,7 @@ def read_qualifications(policy: PolicyConfig, *, strict: bool = False) -> tuple[
 
 
 def qualification_of(engines: Iterable[QualifiedEngine], key: Key | None) -> Qualification | None:
-    """Returns the newest verdicts on an engine; None if there are none.
-
-    Args:
-        engines: All that were qualified.
-        key: Of the engine, from `key_of`.
-    """
+    """Returns the newest verdicts on an engine; None if there are none."""
     plain = None if key is None else json.loads(json.dumps(key))
     own = [each for each in engines if each.key == plain]
     return max(own, key=lambda each: each.issued_s).qualification if own else None

@@ -10,11 +10,7 @@ _MODE = 0o600  # of new ones
 
 
 def open_regular(path: Path, flags: int = os.O_RDONLY) -> IO[bytes]:
-    """Returns a file, opened without a buffer.
-
-    Args:
-        path: Of the file.
-        flags: As of `os.open`.
+    """Returns a file, opened without a buffer. Flags are those of `os.open`.
 
     Raises:
         OSError: It can't be opened, or is a folder, a pipe or a device.
@@ -38,10 +34,6 @@ def write_whole(file: IO[bytes], data: bytes) -> None:
 
 def read_regular(path: Path, limit_bytes: int) -> bytes:
     """Returns the content of a file.
-
-    Args:
-        path: Of the file.
-        limit_bytes: It may have.
 
     Raises:
         OSError: It can't be read, is larger, or is a folder, a pipe or a device.

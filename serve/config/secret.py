@@ -76,10 +76,6 @@ class LiveSecret:
 
     A file that can't be read any more changes nothing. Reading it does not wait: a mounted Secret is in memory.
 
-    Args:
-        secret: Where it is.
-        clock: Seconds that only grow.
-
     Raises:
         ConfigError: It is not there.
     """

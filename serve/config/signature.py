@@ -22,12 +22,7 @@ _MOST_BYTES = 4 * 1024 * 1024
 
 def sign_document(path: Path, claims: Mapping[str, Any], private_key: Path, days: int) -> tuple[int, int]:
     """Writes a signed document, whole or not at all; returns when it was issued and when it expires, in Unix seconds.
-
-    Args:
-        path: Where to.
-        claims: Its content, without `iat` and `exp`.
-        private_key: An Ed25519 key, PEM.
-        days: From now on, for which it holds.
+    It holds for some days from now on. The private key is an Ed25519 key in PEM.
 
     Raises:
         ConfigError: The key is none of that kind, or the document can't be written.
@@ -49,14 +44,8 @@ def sign_document(path: Path, claims: Mapping[str, Any], private_key: Path, days
 
 
 def verified(path: Path, public_key: Path, setting: str, maker: str, claims: list[str]) -> dict[str, Any]:
-    """Returns the claims of a document that the owner of a key has signed.
-
-    Args:
-        path: The document.
-        public_key: Of whoever signs, PEM.
-        setting: That names the key, for messages.
-        maker: The command that makes such documents, for messages.
-        claims: That it must have beside `iat` and `exp`.
+    """Returns the claims of a document that the owner of a key has signed. It must have `claims` beside `iat` and
+    `exp`. Messages name the `setting` of the key, and the `maker`, a command, of such documents.
 
     Raises:
         ConfigError: There is none, or the owner of the key has not signed it.

@@ -51,12 +51,8 @@ class SignedIndex:
 
 
 def sign(folder: Path, private_key: Path, days: int) -> SignedIndex:
-    """Writes the index of a folder's advisories.
-
-    Args:
-        folder: Holds `*.yaml`, all of which must be readable advisories.
-        private_key: An Ed25519 key, PEM.
-        days: From now on, for which the index holds.
+    """Writes the index of a folder's advisories. All `*.yaml` in it must be readable advisories. The private key is an
+    Ed25519 key in PEM.
 
     Raises:
         PolicyError: The folder holds none.
@@ -85,10 +81,6 @@ def read_index(folder: Path, public_key: Path) -> SignedIndex:
 
 def read_signed(folder: Path, public_key: Path) -> tuple[Advisory, ...]:
     """Reads the advisories of a folder that its index vouches for, and once that has expired, the suspicion of others.
-
-    Args:
-        folder: With an index.
-        public_key: Of whoever signs, PEM.
 
     Raises:
         ConfigError: The index is none, or the folder is not what it says.

@@ -39,12 +39,8 @@ _NO_ANSWERS = (
 
 
 async def ask_engine(url: str, key: str | None, active: bool = True) -> Answers:
-    """Returns an engine's answers, by the names of the questions.
-
-    Args:
-        url: Its base URL, without `/v1`.
-        key: Its key, if it needs one.
-        active: Ask also what it generates some tokens for, about a hundred.
+    """Returns an engine's answers, by the names of the questions. Its base URL has no `/v1`. An active question makes
+    it generate some tokens, about a hundred.
     """
     answers = await ask_passively(url, key)
     names = read(answers).get("served_names")

@@ -19,12 +19,8 @@ _BY_HAND = "the configuration"
 def complete(
     args: Mapping[str, Any], config: GatewayConfig, found: Mapping[PoolName, Sequence[FoundEngine]]
 ) -> dict[str, Any]:
-    """Returns a configuration with the facts that its engines tell and it does not.
-
-    Args:
-        args: The configuration as it is written.
-        config: The same, read.
-        found: The engines of remote pools that told what they are.
+    """Returns a configuration with the facts that its engines tell and it does not. The configuration comes as it is
+    written, `args`, and parsed.
 
     Raises:
         ConfigError: An engine contradicts what is written, or the engines of one pool are not alike.

@@ -63,12 +63,8 @@ class Description:
 def explained(engine: FoundEngine, described: Sequence[DescribedEngine]) -> tuple[FoundEngine, tuple[str, ...]]:
     """Returns an engine with what its command line tells beside its own answers, and what speaks against that.
 
-    Nothing of a command line counts that the engine contradicts: the file is of another engine, or of another day.
-
-    Args:
-        engine: As it was found.
-        described: All engines of the files. That of its URL is meant; else those without a URL which it may be, if
-            they are alike.
+    Nothing of a command line counts that the engine contradicts: the file is of another engine, or of another day. Of
+    the descriptions, that of its URL is meant; else those without a URL which it may be, if they are alike.
     """
     at_url = [each for each in described if each.url == engine.url and each.command is not None]
     nowhere = [each for each in described if each.url is None and each.command is not None]

@@ -57,11 +57,8 @@ class ApiServer:
 
 
 async def endpoints_of(wanted: EndpointsConfig, api: ApiServer | None = None) -> list[str]:
-    """Returns the base URLs of the endpoints that are ready.
-
-    Args:
-        wanted: Of which Services.
-        api: The API server; None for that of the cluster in which this process runs.
+    """Returns the base URLs of the endpoints that are ready. Without an API server, that of the cluster in which this
+    process runs is asked.
 
     Raises:
         OSError: It does not answer, refuses, or the endpoints have several ports and none is said.

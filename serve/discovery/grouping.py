@@ -66,10 +66,6 @@ class StatedFact(NamedTuple):
 def models_of(engines: Sequence[FoundEngine], stated: Iterable[StatedFact] = ()) -> dict[str, dict[str, Any]]:
     """Returns the `models` of a configuration with these engines; equal ones share a pool.
 
-    Args:
-        engines: In the order of the command line.
-        stated: What the operator says about pools and models.
-
     Raises:
         ConfigError: A stated fact is about no pool, or contradicts what an engine says.
     """
@@ -91,11 +87,6 @@ def state(
     stated: Iterable[StatedFact],
 ) -> None:
     """Puts what the operator says into models.
-
-    Args:
-        models: As a configuration has them.
-        members: What was found of the engines of each pool.
-        stated: What the operator says.
 
     Raises:
         ConfigError: It is about no pool, or contradicts what an engine says.

@@ -13,11 +13,7 @@ NOTHING_KNOWN: Mapping[str, Any] = {"method": UNKNOWN}
 
 
 class EngineIdentity:
-    """One engine.
-
-    Args:
-        stated: The facts of its pool, as configured.
-        is_new: It came while its pool was serving, and has to be asked first.
+    """One engine. One that came while its pool was serving is new, and has to be asked first.
 
     Attributes:
         facts: What holds now; None while it has to be asked what it is, and may not be used.
@@ -39,11 +35,7 @@ class EngineIdentity:
             self.facts, self._in_doubt = None, True
 
     def must_be_asked(self, metrics: EngineMetrics) -> bool:
-        """Returns whether an engine has to be asked what it is; from then on it may not be used until it has been.
-
-        Args:
-            metrics: Its metrics now.
-        """
+        """Returns whether an engine has to be asked what it is; from then on it may not be used until it has been."""
         is_first = not self._asked
         if metrics in self._asked and not self._in_doubt:
             return not metrics.tells  # then its other answers alone can show a change
@@ -53,11 +45,8 @@ class EngineIdentity:
         return True
 
     def learn(self, metrics: EngineMetrics, findings: Findings) -> None:
-        """Takes what an engine has told of itself.
-
-        Args:
-            metrics: Its metrics among these answers: others than a moment ago come from another engine behind the URL.
-            findings: What the answers say.
+        """Takes what an engine has told of itself. Other metrics than a moment ago come from another engine behind the
+        URL.
         """
         if metrics != self._asked[-1]:
             findings = {}
@@ -84,10 +73,6 @@ def agreed(identities: Mapping[str, EngineIdentity], stated: Mapping[str, Any]) 
     """Returns the addresses of a pool that may be used, and the facts that hold for all of them.
 
     An engine that is something else is left out as long as another one is what the configuration says.
-
-    Args:
-        identities: By address.
-        stated: The pool's facts, as configured.
     """
     facts = {url: identity.facts for url, identity in identities.items() if identity.facts is not None}
     if true := [url for url, each in facts.items() if each == stated]:

@@ -31,12 +31,8 @@ _RELEASE = "vllm"  # of its documentation: `helm install vllm vllm/vllm-stack`
 
 
 def read_description(text: str, source: str, env: Mapping[str, str]) -> Description:
-    """Reads whatever people start engines with, or have in front of them.
-
-    Args:
-        text: A command line, a script, or YAML.
-        source: Where it stands, for messages.
-        env: Environment variables, for what the text leaves to them.
+    """Reads whatever people start engines with, or have in front of them. It is a command line, a script or YAML, and
+    may leave something to environment variables.
 
     Raises:
         ConfigError: It holds no engine.

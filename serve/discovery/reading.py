@@ -23,11 +23,7 @@ _PRINTABLE = re.compile(r"[^\x20-\x7e\u00a0-\U0010ffff]")
 
 
 def read(answers: Answers) -> dict[str, Finding]:
-    """Returns what an engine's answers tell, by the name of the fact.
-
-    Args:
-        answers: By the names of the questions; those that were not asked may be missing.
-    """
+    """Returns what an engine's answers tell, by the name of the fact. Questions that were not asked may be missing."""
     found: dict[str, Finding] = {}
     for name, value, source, confidence in _each(answers):
         if value is not None:

@@ -42,13 +42,7 @@ def is_litellm(document: Mapping[str, Any]) -> bool:
 
 
 def read_litellm(document: Mapping[str, Any], source: str, env: Mapping[str, str]) -> Description:
-    """Reads LiteLLM's `config.yaml`.
-
-    Args:
-        document: Its content.
-        source: The file.
-        env: Environment variables, which `os.environ/NAME` reads.
-    """
+    """Reads LiteLLM's `config.yaml`. `os.environ/NAME` in it reads environment variables."""
     engines, left = [], []
     for entry in document["model_list"]:
         name, given = _entry(entry)

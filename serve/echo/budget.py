@@ -32,11 +32,8 @@ class EchoBudget:
     _answered: float = 0.0
 
     def due(self, now_s: float, answered: float) -> int:
-        """Returns how many requests are due; none between rounds.
-
-        Args:
-            now_s: Monotonic seconds.
-            answered: Tokens of all answers of the pool so far.
+        """Returns how many requests are due; none between rounds. `answered` counts the tokens of all answers of the
+        pool so far.
         """
         if now_s < self.due_s:
             return 0

@@ -73,20 +73,8 @@ def build_of(facts: PoolFacts) -> str:
 
 
 class EchoCanary:
-    """The canary of one gateway replica.
-
-    Args:
-        terms: How often, and what it may cost.
-        config: The gateway's.
-        facts: Returns those of all pools that serve.
-        pools: All pools.
-        attempts: Sends the requests; apart from those of clients, so that no load or limit counts them.
-        copied: Gets what was copied.
-        is_judged: Tells whether a build needs to be asked out of turn.
-        answered: Returns the tokens of answers so far, by pool.
-        gateways: Replicas that share the work.
-        chance: Makes identifiers that nobody has seen, and moments at which replicas begin.
-        clock: Monotonic seconds.
+    """The canary of one gateway replica. Its attempts are apart from those of clients, so that no load or limit counts
+    them. Chance makes identifiers that nobody has seen, and the moments at which replicas begin.
 
     Attributes:
         tokens: That the requests took, by model and pool.

@@ -5,12 +5,7 @@ from serve.telemetry.metrics import Metrics
 
 
 def show_echo(metrics: Metrics, canary: EchoCanary) -> None:
-    """Shows what pools have copied for one gateway replica, and what that took: no tenant's usage has it.
-
-    Args:
-        metrics: Get the metrics.
-        canary: Asks.
-    """
+    """Shows what pools have copied for one gateway replica, and what that took: no tenant's usage has it."""
     metrics.read(
         "counter", "specgate_echo_identifiers", "Identifiers that the echo canary had copied, by outcome",
         ["model", "pool", "outcome"], canary.identifiers.items,

@@ -91,20 +91,12 @@ class EchoPrompt:
         }
 
     def copied(self, answer: Mapping[str, Any]) -> list[Any] | None:
-        """Returns what the call has in the names' places, None where it has nothing; None if there is no such call.
-
-        Args:
-            answer: A whole chat completion.
-        """
+        """Returns what the call has in the names' places, None where it has nothing; None if there is no such call."""
         values = _values(answer)
         return None if values is None else [*values, *[None] * NAMES][:NAMES]
 
     def changes(self, answer: Mapping[str, Any]) -> list[Change] | None:
-        """Returns how the call's values differ from what was asked for; None if there is no call with values.
-
-        Args:
-            answer: A whole chat completion.
-        """
+        """Returns how the call's values differ from what was asked for; None if there is no call with values."""
         said = self.copied(answer)
         if said is None:
             return None

@@ -30,10 +30,7 @@ def _check_vllm(name: str, model: ModelConfig, pool: str) -> None:
 
 
 def kind_of(name: str) -> PoolKind:
-    """Returns a kind of pool.
-
-    Args:
-        name: As pools have it in `kind`, other than `remote`.
+    """Returns a kind of pool. Its name is as in a pool's `kind`, other than `remote`.
 
     Raises:
         ConfigError: The distribution that brings it is not installed.

@@ -18,12 +18,8 @@ _HEADER = SLOT_HEADER.encode()
 
 
 class Slots:
-    """ASGI middleware that tracks which slots have requests.
-
-    Args:
-        app: The engine's application.
-        release: Releases a slot of this replica by its token.
-        after_s: How long a slot may be idle; must be longer than gateways keep an idle slot.
+    """ASGI middleware that tracks which slots have requests. A slot may be idle for `after_s`, which must be longer
+    than gateways keep an idle slot.
     """
 
     def __init__(self, app: AsgiApp, release: Callable[[str], None], after_s: float = 2 * MAX_AGE_S) -> None:

@@ -9,12 +9,6 @@ def with_traces(model: str, config: ModelConfig, pool: str, endpoint: str | None
     """Returns a pool's settings with what makes its engines export spans; the pool's own settings come first.
 
     vLLM continues the trace of each request by itself, and with it the choice whether that is sampled.
-
-    Args:
-        model: The model's name.
-        config: Of the model.
-        pool: Name of the pool.
-        endpoint: As of `TelemetryConfig.traces_endpoint`.
     """
     settings = config.pools[pool]
     if endpoint is None or settings.kind != "vllm":

@@ -65,13 +65,7 @@ class Orders:
 
 
 class LoneGateway:
-    """A gateway replica and its listener.
-
-    Args:
-        written: The configuration as its file has it.
-        replica: The replica.
-        listener: Serves it.
-    """
+    """A gateway replica and its listener."""
 
     def __init__(self, written: GatewayConfig, replica: GatewayReplica, listener: Listener) -> None:
         self._written = written
@@ -79,11 +73,7 @@ class LoneGateway:
         self._listener = listener
 
     def reload(self, path: Path) -> str:
-        """Puts a changed configuration in force, as far as that needs no restart; returns what it did.
-
-        Args:
-            path: Of the file.
-        """
+        """Puts a changed configuration in force, as far as that needs no restart; returns what it did."""
         try:
             config = GatewayConfig.load(path)
         except ConfigError as error:
@@ -98,12 +88,7 @@ class LoneGateway:
         return "adopted the new policy" if changed else "nothing has changed but what was read again"
 
     async def drain(self, timeout_s: float, stop: asyncio.Event) -> None:
-        """Refuses new requests, and returns when those under way have ended.
-
-        Args:
-            timeout_s: The most that they have for it.
-            stop: Ends the wait.
-        """
+        """Refuses new requests, and returns when those under way have ended."""
         self._replica.allowance.draining = True
         deadline_s = asyncio.get_running_loop().time() + timeout_s
         while self._listener.ongoing and asyncio.get_running_loop().time() < deadline_s and not stop.is_set():
@@ -115,13 +100,8 @@ class LoneGateway:
 async def gateway_alone(
     config: GatewayConfig, host: str, port: int, written: GatewayConfig | None = None
 ) -> AsyncIterator[LoneGateway]:
-    """Serves a gateway, with its admin API, for as long as the context lasts.
-
-    Args:
-        config: Its configuration, with remote pools only.
-        host: Address to listen on.
-        port: TCP port.
-        written: The configuration as its file has it, if the command line has changed it.
+    """Serves a gateway, with its admin API, for as long as the context lasts. The pools are all remote. `written` is
+    the configuration as its file has it, if the command line has changed it.
     """
     document = config.model_dump(mode="json")
     admin = await AdminApi.started(document)
@@ -149,17 +129,7 @@ async def serve_alone(
     orders: Orders,
     written: GatewayConfig | None = None,
 ) -> None:
-    """Serves until the operator says otherwise.
-
-    Args:
-        config: What to serve.
-        host: Address to listen on.
-        port: TCP port.
-        path: The file to read again on demand; None if there is none.
-        say: Gets a line for whatever happens.
-        orders: What the operator asks for.
-        written: As of `gateway_alone`.
-    """
+    """Serves until the operator says otherwise. Without a path there is no file to read again on demand."""
     async with gateway_alone(config, host, port, written) as gateway:
         say(f"specgate listens on http://{host}:{port}; models: {', '.join(config.models)}. Press Ctrl-C to stop.")
         say(f"Look at it: {config.admin.url} (the admin API)")
@@ -185,16 +155,8 @@ def run_alone(
     stop_with_parent: bool = False,
     written: GatewayConfig | None = None,
 ) -> None:
-    """Serves until a signal says otherwise.
-
-    Args:
-        config: As of `serve_alone`, as are those that follow.
-        host: Address to listen on.
-        port: TCP port.
-        path: The file to read again.
-        say: Gets a line for whatever happens.
-        stop_with_parent: Stop also when the process that started this one dies.
-        written: As of `gateway_alone`.
+    """Serves until a signal says otherwise. With `stop_with_parent`, it stops also when the process that started this
+    one dies.
     """
 
     async def serve() -> None:
@@ -208,11 +170,7 @@ def run_alone(
 
 
 def log_to_stderr(verbose: bool) -> None:
-    """Prints what this process logs.
-
-    Args:
-        verbose: Also what is no warning.
-    """
+    """Prints what this process logs."""
     handler = logging.StreamHandler()
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     logger = logging.getLogger("ray.serve")

@@ -43,13 +43,7 @@ _ERRORS = {
 
 
 def harden(config: str, folder: Path, stats_host: str = "127.0.0.1") -> str:
-    """Returns HAProxy's configuration with our changes.
-
-    Args:
-        config: The configuration that Ray Serve rendered.
-        folder: Where the files of `write_errors` are.
-        stats_host: Address for statistics and metrics.
-    """
+    """Returns HAProxy's configuration with our changes. The folder has the files of `write_errors`."""
     if _OURS in config:
         return config  # the file of an HAProxy that another one takes over from
     errors = "".join(f"    errorfile {status} {folder / f'{status}.http'}\n" for status in _ERRORS)

@@ -50,10 +50,8 @@ def prepared_environment() -> Iterator[None]:
 def own_cluster(folder: Path) -> dict[str, str]:
     """Returns the environment of a Ray cluster that is this machine's alone (docs/adr/0028).
 
-    Ray listens on the loopback address only, and whoever wants to join or ask it needs the cluster's own token.
-
-    Args:
-        folder: Gets the token, in a file that only its owner can read.
+    Ray listens on the loopback address only, and whoever wants to join or ask it needs the cluster's own token. The
+    token is in a file of the folder that only its owner can read.
     """
     token = folder / "ray-token"
     token.touch(mode=0o600)
@@ -76,10 +74,7 @@ def node_environment(folder: str) -> dict[str, str]:
     Its files are in a folder of its own, as are the sockets of vLLM's processes: engines that are killed leave theirs
     behind, and this folder is gone with the gateway. All ports are of a block that no other gateway on this machine
     has: until HAProxy learns that a replica is gone, or while there is none yet, it sends requests to whoever has the
-    port.
-
-    Args:
-        folder: For those files; a short path, because some of them are Unix sockets.
+    port. The folder's path must be short, because some of the files are Unix sockets.
 
     Raises:
         ConfigError: There is no free block of ports.
@@ -127,14 +122,7 @@ def cluster(
     stop: threading.Event | None = None,
 ) -> Iterator[str]:
     """Runs the gateway and its pools: yields the base URL once every pool is up, and stops everything at the end.
-
-    Args:
-        config: What to serve.
-        port: Port of the gateway.
-        say: Gets progress, a line at a time.
-        log_to_driver: Print the replicas' own logs too.
-        host: Address that the gateway listens on; engines stay on 127.0.0.1.
-        stop: Once it is set, nobody waits for the pools any more.
+    Engines stay on 127.0.0.1, whatever the host. Once `stop` is set, nobody waits for the pools any more.
 
     Raises:
         ConfigError: The port is taken, or a deployment could not start; the message is its own error.

@@ -59,14 +59,7 @@ class Estimate:
 def estimate(
     engine_args: Mapping[str, Any], model: ModelShape, drafter: ModelShape | None, gpu_bytes: float
 ) -> Estimate:
-    """Estimates the memory of one GPU.
-
-    Args:
-        engine_args: Of the pool, with dashes or underscores.
-        model: Sizes of the model.
-        drafter: Sizes of the draft model, if the method has one.
-        gpu_bytes: Memory of one GPU.
-    """
+    """Estimates the memory of one GPU. The engine's arguments have dashes or underscores."""
     args = {**_DEFAULTS, **{key.replace("-", "_"): value for key, value in engine_args.items()}}
     shards = tensor_parallel(args)
     spec = {str(key).replace("-", "_"): value for key, value in (args.get("speculative_config") or {}).items()}

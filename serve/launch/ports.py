@@ -47,11 +47,8 @@ def free_port() -> int:
 
 
 def claim_admin_port(first: int, taken: int) -> int:
-    """Claims a port of the admin API for the rest of this process's life: the first free one from `first` on.
-
-    Args:
-        first: The one that is wanted.
-        taken: The port of this gateway's own clients, on which nothing listens yet.
+    """Claims a port of the admin API for the rest of this process's life: the first free one from `first` on. The port
+    `taken` is that of this gateway's own clients, on which nothing listens yet.
 
     Raises:
         ConfigError: None of the next hundred is free.
@@ -68,10 +65,6 @@ def claim_admin_port(first: int, taken: int) -> int:
 
 def require_free(port: int, variable: str = "SPECGATE_PORT") -> None:
     """Checks that a port can be had.
-
-    Args:
-        port: The port.
-        variable: Of the environment, which sets another one.
 
     Raises:
         ConfigError: Something listens there; Ray would start and answer nobody.

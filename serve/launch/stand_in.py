@@ -39,10 +39,6 @@ def standing_in(folder: Path, program: str | Path) -> Iterator[Callable[[], None
     """Keeps HAProxy's port answered while HAProxy is away.
 
     Yields what has a stand-in take over from HAProxy for the rest of the context: call it before Ray kills that.
-
-    Args:
-        folder: Of HAProxy's files, which are in a folder of their own for each node.
-        program: What Ray starts as HAProxy.
     """
     stop, taken = threading.Event(), threading.Event()
     last: list[subprocess.Popen[bytes]] = []

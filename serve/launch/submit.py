@@ -67,11 +67,6 @@ def _check_serve_keys(document: Mapping[str, Any], path: str | Path) -> None:
 def submit(document: Mapping[str, Any], address: str, say: Callable[[str], None]) -> None:
     """Sends the document to a cluster; see `split_applications` for what Ray replaces.
 
-    Args:
-        document: A Serve config.
-        address: URL of the cluster's dashboard.
-        say: Gets progress, a line at a time.
-
     Raises:
         ConfigError: The dashboard does not respond within a minute, or Ray rejects the document.
     """
@@ -99,11 +94,6 @@ def _kept_options(document: Mapping[str, Any], details: Mapping[str, Any]) -> It
 
 def wait_until_running(address: str, timeout_s: float, say: Callable[[str], None]) -> None:
     """Reports each deployment as it becomes healthy, and what others wait for, until all applications run.
-
-    Args:
-        address: URL of the cluster's dashboard.
-        timeout_s: Time for all of them together.
-        say: Gets progress, a line at a time.
 
     Raises:
         ConfigError: A deployment failed (its own error), or not all are up within `timeout_s` seconds.
@@ -142,10 +132,7 @@ def wait_until_running(address: str, timeout_s: float, say: Callable[[str], None
 
 def _raise_failures(applications: Mapping[str, Any], waiting: Mapping[str, str | None]) -> None:
     """Raises a `ConfigError` if an application has failed: with what its deployments say, or else in its own words.
-
-    Args:
-        applications: As the cluster reports them.
-        waiting: The message, if there is one, of each deployment that is not healthy.
+    `waiting` has each deployment that is not healthy, with its message if there is one.
     """
     failed = sorted(name for name, each in applications.items() if each["status"] in ("DEPLOY_FAILED", "UNHEALTHY"))
     if failed:

@@ -35,15 +35,8 @@ _ROUNDS = 10  # in which a request asks the ledger, if others take what came for
 
 
 class Accounts:
-    """Limits and usage of the requests that pass through this replica.
-
-    Args:
-        config: Settings.
-        link: Reaches the `LedgerActor` that all replicas share.
-        replicas: Gateway replicas that there are.
-        clock: Monotonic seconds.
-        calendar: The time of day.
-        names: The models' own names, by every name under which limits may call them.
+    """Limits and usage of the requests that pass through this replica. `names` has the models' own names by every name
+    under which limits may call them.
 
     Attributes:
         tally: Usage, for metrics.
@@ -111,14 +104,7 @@ class Accounts:
         headers: RawHeaders,
         step: Callable[[str], AbstractContextManager[object]] = nullcontext,
     ) -> Charge:
-        """Reserves what a completion may cost; see `reserve`.
-
-        Args:
-            principal: Who asks.
-            decision: On the request.
-            read: The request.
-            headers: The response's, to which those about limits are added.
-            step: Opens a span.
+        """Reserves what a completion may cost; see `reserve`. Headers about limits are added to the response's.
 
         Raises:
             RateLimitError: A limit does not let it pass now.
@@ -140,14 +126,8 @@ class Accounts:
         size: RequestSize,
         headers: RawHeaders,
     ) -> Charge:
-        """Reserves what a request will probably cost. It waits for a silent ledger for 20 ms at most.
-
-        Args:
-            principal: Who asks.
-            model: The model's own name.
-            request_class: Of the policy; answers of one class are about equally long.
-            size: Of the request.
-            headers: The response's, to which those about limits are added.
+        """Reserves what a request will probably cost. It waits for a silent ledger for 20 ms at most. Headers about
+        limits are added to the response's.
 
         Raises:
             RateLimitError: A limit does not let it pass now.
@@ -165,11 +145,6 @@ class Accounts:
     @asynccontextmanager
     async def passing(self, principal: Principal, model: str, headers: RawHeaders) -> AsyncIterator[None]:
         """Counts a request that asks for no answer, such as a count of tokens: it takes a seat, and spends no tokens.
-
-        Args:
-            principal: Who asks.
-            model: As in `reserve`.
-            headers: As in `reserve`.
 
         Raises:
             RateLimitError: A limit does not let it pass now.
@@ -205,10 +180,8 @@ class Accounts:
             await asyncio.wait_for(self.sync(last=True), _END_S)
 
     async def sync(self, *, last: bool = False) -> None:
-        """Reports everything to the ledger and adopts what it grants.
-
-        Args:
-            last: Nothing will be needed any more, so that all that is held goes back.
+        """Reports everything to the ledger and adopts what it grants. The last time, nothing will be needed any more,
+        so that all that is held goes back.
         """
         now = self._calendar()
         if (month := (now.year, now.month)) != self._month:
@@ -317,10 +290,6 @@ class Accounts:
         """Asks the ledger for what is missing, together with all other requests that wait.
 
         Returns when it has answered, or is not going to.
-
-        Args:
-            short: The slices that are too small.
-            cost: Weighted tokens that the request needs.
         """
         for held in short:
             held.needs.append(held.amount(cost))

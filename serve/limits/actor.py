@@ -15,12 +15,8 @@ VERSION = 4  # of the messages
 
 
 class LedgerActor(Ledger):
-    """The ledger of a cluster. Runs as a Ray actor; without Ray, a plain object does as well.
-
-    Args:
-        state_dir: Folder of the usage; None keeps it in memory.
-        settle_s: As for `Register`.
-        store: Where several clusters share their limits; None: they are this cluster's own.
+    """The ledger of a cluster. Runs as a Ray actor; without Ray, a plain object does as well. Without a folder, usage
+    is kept in memory; without a store, limits are this cluster's own.
     """
 
     def __init__(self, state_dir: str | None = None, settle_s: float = 0.0, store: StoreConfig | None = None) -> None:

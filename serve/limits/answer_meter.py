@@ -57,14 +57,8 @@ def _usage(tokens: _Tokens) -> Usage | None:
 
 
 class Meter(Stage):
-    """The usage of one attempt.
-
-    Args:
-        pool: Where it is answered.
-        speculative: True if that pool speculates for it.
-        takes_out: True if the frame with the usage is not for the client.
-        ids: Has those of the answer's tokens, if they were asked for.
-        kept: The part of an earlier answer that this one goes on with, and that its usage holds too.
+    """The usage of one attempt. It takes the frame with the usage out if that is not for the client. The answer may go
+    on with a part of an earlier one, which is `kept`, and which its usage holds too.
 
     Attributes:
         status: HTTP status of the response; 0 until there is one.

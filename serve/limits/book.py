@@ -48,10 +48,7 @@ _NUMBER = "insert into reports values (?, ?) on conflict do update set number = 
 
 
 class UsageBook:
-    """The sums. One process writes: the ledger's.
-
-    Args:
-        folder: Where the file is; None keeps the sums in memory.
+    """The sums. One process writes: the ledger's. Without a folder, they are kept in memory.
 
     Attributes:
         identity: Of the sums, for as long as there are these.
@@ -115,15 +112,7 @@ class UsageBook:
     def add(
         self, replica: str, number: int, usage: Mapping[UsageKey, UsageSums], spent: Mapping[str, float], at: datetime
     ) -> None:
-        """Adds what a report says, unless it did before, perhaps to a ledger that has died since.
-
-        Args:
-            replica: Whose report.
-            number: Of the report.
-            usage: To add.
-            spent: To add, by scope.
-            at: The time, in UTC.
-        """
+        """Adds what a report says, unless it did before, perhaps to a ledger that has died. The time is in UTC."""
         if not usage and not spent:
             return
         with self._damage_put_aside():
@@ -162,12 +151,8 @@ class UsageBook:
     def usage(
         self, by: Sequence[str], since: datetime | None = None, until: datetime | None = None
     ) -> list[dict[str, Any]]:
-        """Returns sums, a row for each set of values of some dimensions.
-
-        Args:
-            by: Dimensions: `hour`, `day`, or fields of `UsageKey`.
-            since: The first hour; None for all.
-            until: The first hour that does not count; None for all.
+        """Returns sums, a row for each set of values of some dimensions. Dimensions are `hour`, `day`, or fields of
+        `UsageKey`; `until` is the first hour that does not count.
         """
         with self._damage_put_aside():
             return summed(self._db, by, since, until)

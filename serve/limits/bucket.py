@@ -23,11 +23,7 @@ class Bucket:
 
     Small requests take whatever flows in as soon as it is enough for one of them. So half of the rate is set aside for
     the largest request that was refused: smaller ones leave that in the bucket, until it has come again and passed, or
-    has stayed away.
-
-    Args:
-        terms: The limit.
-        now_s: Seconds of any clock that never goes back.
+    has stayed away. Its clock may be any that never goes back.
 
     Attributes:
         level: What is there, as of the last call; below zero it is a debt.
@@ -56,12 +52,8 @@ class Bucket:
 
         A bucket that has given nothing yet goes on with the debt of one before it, the deepest that any replica knows
         of. What lay in that is forgotten, since nobody knows how much of it was given away. The level may be above the
-        capacity until everybody has said what was drawn meanwhile.
-
-        Args:
-            holding: The replica's.
-            age_s: Seconds since it knew the level.
-            now_s: Monotonic.
+        capacity until everybody has said what was drawn meanwhile. `age_s` is the time since the replica knew the
+        level.
         """
         self.refill(now_s)
         if holding.terms != self.terms:
@@ -77,12 +69,8 @@ class Bucket:
         self.level -= holding.drawn
 
     def grant(self, holding: Holding, parts: int, now_s: float) -> Grant:
-        """Gives what is needed, or nothing, and in advance as much as is fair.
-
-        Args:
-            holding: The replica's.
-            parts: Replicas that spend of this; one gets no more in advance than its part of what is there.
-            now_s: Monotonic.
+        """Gives what is needed, or nothing, and in advance as much as is fair. Of the replicas that spend of this, one
+        gets no more in advance than its part of what is there.
         """
         self._has_given = True
         self.level = min(self.refill(now_s), self.terms.capacity)
@@ -136,12 +124,7 @@ def start_of(holding: Holding, age_s: float | None) -> float | None:
 
 
 class Seats:
-    """The seats of one concurrency, which replicas hold and give back.
-
-    Args:
-        terms: The limit.
-        now_s: Monotonic.
-    """
+    """The seats of one concurrency, which replicas hold and give back."""
 
     def __init__(self, terms: LimitTerms, now_s: float) -> None:
         self._terms = terms
@@ -169,11 +152,7 @@ class Seats:
 
 
 class OwnBuckets:
-    """The buckets and seats of one cluster.
-
-    Args:
-        clock: Monotonic seconds.
-    """
+    """The buckets and seats of one cluster."""
 
     clusters = 1
 
@@ -201,12 +180,7 @@ class OwnBuckets:
                 self._buckets[id].book(holding, report.age_s, now_s)
 
     async def exchange(self, report: Report[Statement, Grants], parts: Mapping[LimitId, int]) -> dict[LimitId, Grant]:
-        """Gives what a report needs and wants.
-
-        Args:
-            report: A replica's, which was booked.
-            parts: By limit, how many replicas spend of it.
-        """
+        """Gives what a report needs and wants."""
         now_s = self._clock()
         grants: dict[LimitId, Grant] = {}
         for id, holding in report.content.holdings.items():

@@ -49,11 +49,7 @@ class Charge(Struct, eq=False, gc=False):
     counts: ClassVar[bool] = True
 
     def asks(self, body_bytes: int) -> tuple[float, int | None]:
-        """Returns the cost at which the request asks for a slot, and how many of its tenant's may wait for one.
-
-        Args:
-            body_bytes: Of the request; the cost where nobody estimates tokens.
-        """
+        """Returns the cost at which the request asks for a slot, and how many of its tenant's may wait for one."""
         return self.reservation.cost, self.plan.queued
 
     def attempt(
@@ -64,15 +60,7 @@ class Charge(Struct, eq=False, gc=False):
         ids: TokenIds | None = None,
         kept: KeptPrefix | None = None,
     ) -> Meter:
-        """Returns the meter of an attempt that is sent now.
-
-        Args:
-            pool: The pool that answers it.
-            speculative: That pool speculates for it.
-            takes_out: The frame with the usage is not for the client.
-            ids: As of `Meter`.
-            kept: As of `Meter`.
-        """
+        """Returns the meter of an attempt that is sent now."""
         meter = Meter(pool, speculative, takes_out, ids, kept)
         self._meters.append(meter)
         return meter
@@ -90,9 +78,6 @@ class Charge(Struct, eq=False, gc=False):
 
         One that an engine refused counts as its prompt: if it were free, whoever sends requests that fail would always
         be next where requests wait.
-
-        Args:
-            meter: Of the attempt.
         """
         weights = self.plan.weights
         if meter.status != _OK and meter.status != _UNANSWERED:
@@ -100,11 +85,8 @@ class Charge(Struct, eq=False, gc=False):
         return (self._bounded(meter.usage) or self._estimated(meter)).worked(meter.kept_tokens).cost(weights)
 
     def settle(self, status: int, span: Span) -> None:
-        """Settles by what is known of the answer; does nothing the second time.
-
-        Args:
-            status: Of the response to the client; 499 if the client left.
-            span: Of the request.
+        """Settles by what is known of the answer; does nothing the second time. The status of a client that left is
+        499.
         """
         if not self.reservation.is_open:
             return

@@ -112,13 +112,7 @@ _texts = msgspec.json.Decoder(_Texts)
 
 
 def size_of(body: bytes, request: CompletionRequest, features: RequestFeatures) -> RequestSize:
-    """Returns the size of a chat or text completion.
-
-    Args:
-        body: As the client sent it.
-        request: The body, parsed.
-        features: Of the request.
-    """
+    """Returns the size of a chat or text completion."""
     texts = decode(_texts, body)
     text_bytes, images = _message_bytes(texts.messages or (), len(body)), 0
     if texts.tools is not NONE:
@@ -188,11 +182,8 @@ _CHUNK = _Bounds(1.0, 100.0, 0.25, 32.0)  # tokens of a chunk of a stream; more 
 
 
 class Estimates:
-    """Estimates for all models, tenants and keys.
-
-    Args:
-        strict: Estimate all the output that a request may have, not what it will probably have.
-        tokens_per_image: A fixed number.
+    """Estimates for all models, tenants and keys. Strict ones are of all the output that a request may have, not what
+    it will probably have.
     """
 
     def __init__(self, strict: bool, tokens_per_image: int) -> None:
@@ -203,12 +194,8 @@ class Estimates:
         self._outputs: dict[Group, float] = {}
 
     def of(self, group: Group, size: RequestSize, cap: int) -> tuple[int, int]:
-        """Returns the tokens of the prompts, and those of all answers.
-
-        Args:
-            group: The request's.
-            size: The request's.
-            cap: The most that the model writes, whatever the request says.
+        """Returns the tokens of the prompts, and those of all answers. The cap is the most that the model writes,
+        whatever the request says.
         """
         ratio = self._texts.get((group[0], group[2]))
         tokens = int(size.text_bytes * _TEXT.first if ratio is None else ratio.of(size.text_bytes)) + 1 + size.token_ids
@@ -228,14 +215,7 @@ class Estimates:
         return tokens if (most := size.most_output) is None else min(tokens, most)
 
     def learn(self, group: Group, size: RequestSize, usage: Usage, meter: Meter) -> None:
-        """Learns from an answer.
-
-        Args:
-            group: The request's.
-            size: The request's.
-            usage: As the engine told it.
-            meter: Of the answer.
-        """
+        """Learns from an answer."""
         tenant, _, model, _ = group
         if size.text_bytes and not size.images:
             _learn(self._texts, (tenant, model), usage.input - size.token_ids, size.text_bytes, _TEXT)

@@ -77,14 +77,8 @@ class Shares:
         """Returns a replica's share, by demand.
 
         It grows only by what others are known to have given up. An answer that may not have arrived changes nothing for
-        them: the replica may have either share.
-
-        Args:
-            replica: Its name.
-            holding: What it has said.
-            rate_per_s: To be shared.
-            replicas: That there are. Those which have not met this limit would begin with half of an equal part.
-            now_s: Monotonic.
+        them: the replica may have either share. Replicas that have not met this limit would begin with half of an equal
+        part.
         """
         self._members = {name: each for name, each in self._members.items() if now_s - each.at_s <= FORGET_S}
         if replica not in self._members:
@@ -103,15 +97,7 @@ class Shares:
 
 
 class Ledger:
-    """Gives out in advance what replicas spend.
-
-    Args:
-        book: Keeps usage.
-        settle_s: As for `Register`.
-        clock: Monotonic seconds.
-        calendar: The time of day.
-        store: What several clusters share; None: the limits are this ledger's own.
-    """
+    """Gives out in advance what replicas spend. Without a store that several clusters share, the limits are its own."""
 
     def __init__(
         self,

@@ -13,12 +13,7 @@ _FIELDS = {
 
 
 def show_limits(metrics: Metrics, accounts: Accounts) -> None:
-    """Shows what one gateway replica counted.
-
-    Args:
-        metrics: Get the metrics.
-        accounts: Counts.
-    """
+    """Shows what one gateway replica counted."""
 
     def limits() -> Iterator[tuple[tuple[str, str], float]]:
         for standing in accounts.standings():

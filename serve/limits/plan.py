@@ -33,12 +33,7 @@ class Quota(NamedTuple):
 
 
 class LimitHeaders:
-    """The `x-ratelimit-*` headers of OpenAI's API on the limits of one kind; only their numbers are written each time.
-
-    Args:
-        kind: Of the limits.
-        slices: Of all that are enforced.
-    """
+    """The `x-ratelimit-*` headers of OpenAI's API on limits of one kind; only their numbers are written each time."""
 
     __slots__ = ("_limits", "_others", "_remaining", "_reset")
 
@@ -119,15 +114,7 @@ def plan_of(
     slice_of: Callable[[LimitId, LimitTerms, bool], Slice],
     names: Mapping[str, str],
 ) -> Plan:
-    """Returns what requests meet.
-
-    Args:
-        principal: Whose.
-        model: The model's own name.
-        config: Settings.
-        slice_of: Returns the slice of a limit, given whether it is in shadow.
-        names: As of `Accounts`.
-    """
+    """Returns what requests meet."""
     slices: list[Slice] = []
     quotas: list[Quota] = []
     for scope, limits in _scopes(principal, model, config.default, names):
@@ -187,13 +174,7 @@ def _terms(limits: Limits, burst_s: float) -> Iterator[tuple[Kind, LimitTerms]]:
 
 
 def over_limit(held: Slice, wait_s: float, cost: float) -> RateLimitError:
-    """Returns the error for a request that a limit does not let pass.
-
-    Args:
-        held: The limit's slice.
-        wait_s: Seconds until it might pass.
-        cost: Weighted tokens that it would reserve.
-    """
+    """Returns the error for a request that a limit does not let pass."""
     kind, _, name = held.id.scope.partition(":")
     rate_per_s, capacity = held.terms
     if isinstance(held, RateSlice):
@@ -213,12 +194,8 @@ def over_limit(held: Slice, wait_s: float, cost: float) -> RateLimitError:
 
 
 def over_quota(quota: Quota, spent: float, now: datetime) -> QuotaError:
-    """Returns the error for a request of a scope that has spent its month's quota.
-
-    Args:
-        quota: The quota.
-        spent: Weighted tokens.
-        now: The time, in UTC: the error says when the next month begins.
+    """Returns the error for a request of a scope that has spent its month's quota. It says when the next month begins,
+    in UTC.
     """
     kind, _, name = quota.scope.partition(":")
     begins = (now.replace(day=1, hour=0, minute=0, second=0, microsecond=0) + timedelta(days=32)).replace(day=1)

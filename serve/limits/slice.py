@@ -20,13 +20,7 @@ _PEAK_S = 0.9  # for which the most seats in use are remembered, and as long aga
 
 
 class _Slice:
-    """A slice, of whatever kind.
-
-    Args:
-        id: The limit's.
-        terms: The limit's.
-        replicas: That there are, for the time before the ledger has answered.
-        now_s: Monotonic.
+    """A slice, of whatever kind. The number of replicas counts until the ledger has answered.
 
     Attributes:
         held: What may be spent.
@@ -133,11 +127,8 @@ class RateSlice(_Slice):
         return max(0.0, until_s - now_s) if missing >= needed else 0.0
 
     def holding(self, now_s: float, *, last: bool = False) -> Holding:
-        """Returns what the ledger should know. With it go back debts, and what is not needed any more.
-
-        Args:
-            now_s: Monotonic.
-            last: Nothing will be needed any more.
+        """Returns what the ledger should know. With it go back debts, and what is not needed any more. The last time,
+        nothing will be needed any more.
         """
         if self.held < 0 and not self.alone:  # a debt is the scope's: it holds for all replicas, and survives this one
             self._drawn -= self.held
@@ -287,9 +278,6 @@ Slice = RateSlice | SeatSlice
 class Holdings:
     """The slices of one replica.
 
-    Args:
-        replicas: How many there are.
-
     Attributes:
         forgotten: Slices that were dropped so far; whoever keeps slices must get new ones when it changes.
     """
@@ -364,11 +352,7 @@ class Reservation(Struct, eq=False, gc=False):
     is_open: bool = True
 
     def settle(self, cost: float) -> None:
-        """Puts what was used in place of what was reserved, once: it does nothing the second time.
-
-        Args:
-            cost: Weighted tokens that were used.
-        """
+        """Puts what was used in place of what was reserved, once: it does nothing the second time."""
         if not self.is_open:
             return
         self.is_open = False
@@ -380,12 +364,7 @@ class Reservation(Struct, eq=False, gc=False):
 
 
 def reserve(slices: Sequence[Slice], cost: float, now_s: float) -> Reservation | None:
-    """Reserves from every slice, or from none.
-
-    Args:
-        slices: Of the limits that the request meets.
-        cost: Weighted tokens.
-        now_s: Monotonic.
+    """Reserves from every slice, or from none. The cost is in weighted tokens.
 
     Returns:
         None if a slice is too small.

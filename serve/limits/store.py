@@ -32,13 +32,7 @@ _decode = msgspec.msgpack.Decoder(list[tuple[float, float, float]]).decode
 
 
 class RedisStore:
-    """The server, as one ledger reaches it. It connects when it is first asked, and again whenever it must.
-
-    Args:
-        config: Where it is.
-        book: Identity of this cluster's book of usage.
-        script: What runs there.
-    """
+    """The server, as one ledger reaches it. It connects when it is first asked, and again whenever it must."""
 
     def __init__(self, config: StoreConfig, book: str = "", script: str = SCRIPT) -> None:
         self.clusters = config.clusters
@@ -63,10 +57,6 @@ class RedisStore:
     async def exchange(self, report: Report[Statement, Grants], parts: Mapping[LimitId, int]) -> dict[LimitId, Grant]:
         """Books a report and gives what it needs, once for each number.
 
-        Args:
-            report: A replica's.
-            parts: By limit, how many replicas of this cluster spend of it.
-
         Raises:
             SharedStateError: The store can't be reached, or not all of it was answered.
         """
@@ -79,10 +69,6 @@ class RedisStore:
 
     async def spending(self, own: Mapping[str, float], at: datetime) -> dict[str, float]:
         """Returns what all clusters have spent in a month. Each says what its own book has, which only grows.
-
-        Args:
-            own: By scope.
-            at: A time in the month.
 
         Raises:
             SharedStateError: The store can't be reached.

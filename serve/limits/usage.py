@@ -78,9 +78,6 @@ USAGE_COLUMNS = UsageSums.__struct_fields__
 class Tally:
     """The usage of one replica: since its last report, and since its start for metrics.
 
-    Args:
-        weights: What a token counts.
-
     Attributes:
         tokens: By tenant, model and kind, up to the last report; tenants beyond the 200th together as `other`.
         used: Requests and weighted tokens by tenant and kind of limit, up to the last report.
@@ -100,13 +97,8 @@ class Tally:
         self._spent: dict[str, float] = {}
 
     def add(self, key: tuple[str, str, str, str, bool], usage: Usage, rerun: int = 0, failed: bool = False) -> None:
-        """Adds one request.
-
-        Args:
-            key: The fields of a `UsageKey`.
-            usage: Of what was delivered.
-            rerun: Tokens of attempts that were not.
-            failed: It ended with an error.
+        """Adds one request. The key has the fields of a `UsageKey`; `rerun` counts the tokens of attempts that were not
+        delivered.
         """
         sums = self._sums.get(key)
         if sums is None:

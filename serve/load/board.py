@@ -39,11 +39,7 @@ class Figures(NamedTuple):
 
 
 class LoadBoard:
-    """The last report of each gateway replica. Runs as a Ray actor; without Ray, a plain object does as well.
-
-    Args:
-        clock: Returns seconds.
-    """
+    """The last report of each gateway replica. Runs as a Ray actor; without Ray, a plain object does as well."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -82,13 +78,7 @@ def _wanted(pool: PoolKey, queues: Sequence[Mapping[PoolKey, QueueReport]]) -> t
 
 
 class SharedLoad:
-    """One gateway replica's side of the board.
-
-    Args:
-        load: Reports, and takes the others' figures.
-        pools: All of them.
-        link: Reaches the `LoadBoard`.
-    """
+    """One gateway replica's side of the board."""
 
     def __init__(self, load: AnyLoad, pools: Mapping[PoolKey, Pool], link: Link) -> None:
         self._load = load

@@ -46,13 +46,8 @@ class Learned:
             self.steps.setdefault(key, StepModel())
 
     def acceptance(self, pool: PoolKey, request_class: str, mask: int, speculative: bool) -> Acceptance:
-        """Returns the drafts accepted in a pool.
-
-        Args:
-            pool: Its model and name.
-            request_class: The class of the requests.
-            mask: The same as a mask.
-            speculative: False for requests that do not speculate there, whatever the pool does.
+        """Returns the drafts accepted in a pool. Requests that are not speculative do not speculate there, whatever the
+        pool does.
         """
         key = (*pool, request_class if speculative else "")
         found = self._acceptance.get(key)

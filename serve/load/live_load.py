@@ -29,13 +29,8 @@ Move = tuple[str, str, str]  # model, from, to
 
 
 class LiveLoad:
-    """The load of all pools, and the order of candidates by it.
-
-    Args:
-        config: Models, pools and `policy.load`.
-        policy: Says how many tokens each pool drafts.
-        gateways: Gateway replicas; each has about its share of all requests, unless the others tell.
-        clock: Returns seconds.
+    """The load of all pools, and the order of candidates by it. Each gateway replica has about its share of all
+    requests, unless the others tell.
 
     Attributes:
         loads: By model and pool.
@@ -90,13 +85,8 @@ class LiveLoad:
     ) -> LoadOrder | None:
         """Returns the order in which the candidates are worth most now; None if the first one stays first.
 
-        In mode `observe` it is always None, and the difference is only counted.
-
-        Args:
-            decision: From `decide`.
-            features: Of the request.
-            size_bytes: Of its body.
-            count: False if the request is not going to be sent.
+        In mode `observe` it is always None, and the difference is only counted. A request that is not going to be sent
+        does not count.
         """
         if not decision.tiers:
             return None
@@ -118,13 +108,7 @@ class LiveLoad:
         return order if self.routes else None
 
     def figures(self, decision: Decision, features: RequestFeatures, size_bytes: int) -> list[dict[str, Any]]:
-        """Returns what each candidate of a decision is worth for the request now, for people.
-
-        Args:
-            decision: From `decide`.
-            features: Of the request.
-            size_bytes: Of its body.
-        """
+        """Returns what each candidate of a decision is worth for the request now, for people."""
         options = self._options(decision)
         prompt = self._prompt(decision.model, features.conversation_key, size_bytes)
         price = price_of_time(options)
@@ -144,14 +128,7 @@ class LiveLoad:
         ]
 
     def begin(self, decision: Decision, features: RequestFeatures, candidate: Candidate, size_bytes: int) -> Sent:
-        """Counts a request on its way to a candidate.
-
-        Args:
-            decision: On the request.
-            features: Of the request.
-            candidate: Where it goes.
-            size_bytes: Of its body.
-        """
+        """Counts a request on its way to a candidate."""
         answers = self._learned.answers(decision.model, class_of_names(decision.classes)[0])
 
         def place(candidate: Candidate) -> LoadFigures:
@@ -264,11 +241,8 @@ class LiveLoad:
 
 
 class _Ranking:
-    """The worth of one decision's candidates, whoever asks; rebuilt once a second, at the next request.
-
-    Args:
-        options: The candidates.
-        hopes: Those of them that are due for a trial.
+    """The worth of one decision's candidates, whoever asks; rebuilt once a second, at the next request. Its `hopes` are
+    those of its options that are due for a trial.
 
     Attributes:
         orders: By the candidates' places: the order, with the figures with which it came up first, and the move that

@@ -8,12 +8,7 @@ from serve.telemetry.metrics import Metrics, Reading
 
 
 def show_load(metrics: Metrics, load: LiveLoad) -> None:
-    """Shows the load as one gateway replica sees it.
-
-    Args:
-        metrics: Get the metrics.
-        load: The load.
-    """
+    """Shows the load as one gateway replica sees it."""
 
     def learned(value: Callable[[Acceptance], float]) -> Reading:
         def read() -> Iterator[tuple[tuple[str, str, str], float]]:

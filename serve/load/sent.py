@@ -42,13 +42,8 @@ class LoadFigures(NamedTuple):
 
 
 class Sent:
-    """A request under way.
-
-    Args:
-        place: Returns the place of a candidate.
-        candidate: Where it goes.
-        clock: Returns seconds.
-        counts: Tokens and steps of the response say something: it is one answer, not several.
+    """A request under way. One with several answers does not count for what is learned: its tokens and steps say
+    nothing.
 
     Attributes:
         response: Its response, once that has begun.

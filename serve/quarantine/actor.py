@@ -23,11 +23,8 @@ _SAVE_PERIOD_S = 10.0
 
 
 class QuarantineActor:
-    """The shared state. Runs as a Ray actor; without Ray, a plain object does as well.
-
-    Args:
-        path: File that keeps the state; None keeps it in memory only.
-        settle_s: As for `Register`.
+    """The shared state. Runs as a Ray actor; without Ray, a plain object does as well. Without a file, the state is
+    kept in memory only.
     """
 
     def __init__(self, path: str | None = None, settle_s: float = 0.0) -> None:

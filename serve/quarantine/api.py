@@ -67,10 +67,6 @@ def _listing(cells: list[dict[str, Any]]) -> dict[str, Any]:
 def parse_order(body: bytes, policy: Policy) -> Order:
     """Parses an order and checks it against the existing pools.
 
-    Args:
-        body: JSON.
-        policy: Knows the pools.
-
     Raises:
         InvalidRequestError: The order makes no sense; the message says why.
     """

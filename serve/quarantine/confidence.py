@@ -19,26 +19,14 @@ _PRIOR = (1.0, 19.0)  # of the rate, a Beta distribution: as if one bad and 19 g
 
 
 def lower_bound(bad: int, good: int, alpha: float) -> float:
-    """Returns a bound that the rate of bad answers is ever below with probability at most `alpha`.
-
-    Args:
-        bad: Bad answers so far.
-        good: Good answers so far.
-        alpha: Error probability over all looks together.
-    """
+    """Returns a bound that the rate of bad answers is ever below with probability at most `alpha`."""
     if bad == 0:
         return 0.0
     return _edge(bad, good, alpha, outside=0.0)
 
 
 def upper_bound(bad: int, good: int, alpha: float) -> float:
-    """Returns a bound that the rate of bad answers is ever above with probability at most `alpha`.
-
-    Args:
-        bad: Bad answers so far.
-        good: Good answers so far.
-        alpha: Error probability over all looks together.
-    """
+    """Returns a bound that the rate of bad answers is ever above with probability at most `alpha`."""
     if good == 0:
         return 1.0
     return _edge(bad, good, alpha, outside=1.0)

@@ -118,12 +118,7 @@ class Detector:
 
         A batch is counted as a whole before any test: otherwise the order within a batch would pass for the order of
         the answers. Trials that were drawn before the last change of status, or of the settings, say nothing any more.
-
-        Args:
-            counts: First answers since the last call.
-            now_s: Unix time.
-            trials: Trials since the last call.
-            echoes: What was copied since the last call.
+        Counts, trials and echoes are those since the last call; `now_s` is in Unix time.
         """
         for cell, outcome, answers in counts:
             record = self._records.setdefault(cell, CellRecord())
@@ -213,10 +208,8 @@ class Detector:
         )
 
     def clean(self, before: Collection[Cell] = ()) -> frozenset[Cell]:
-        """Returns the cells in service of whose answers few are bad for certain.
-
-        Args:
-            before: Those of the last time, which stay as long as few of the latest are: counting begins again at times.
+        """Returns the cells in service of whose answers few are bad for certain. Those of the last time, `before`, stay
+        as long as few of the latest are: counting begins again at times.
         """
         out = self.quarantined()
         return frozenset(

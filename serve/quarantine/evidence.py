@@ -145,12 +145,9 @@ def _logs(bets: Bets, trials: TrialCounts) -> list[float]:
 def capital(blocks: Sequence[TrialCounts], starts: int, bets: Bets) -> float:
     """Returns what a capital of 1 has become, be answers that were given up left out or counted as broken.
 
-    It is the smaller of the two: whoever sees who answers could otherwise give up what does not suit him.
-
-    Args:
-        blocks: Trials in their order, cut where bets may begin.
-        starts: Blocks that there may be: the capital is spread over the beginnings of all of them.
-        bets: On what.
+    It is the smaller of the two: whoever sees who answers could otherwise give up what does not suit him. Trials are in
+    their order, cut into blocks where bets may begin; the capital is spread over the beginnings of all `starts` blocks
+    that there may be.
     """
     plain = _capital(blocks, starts, bets)
     strict = [block.left_as_bad for block in blocks]

@@ -60,16 +60,10 @@ class LivePolicy:
 class QuarantinedPolicy(LivePolicy):
     """A live policy without the cells that are in quarantine.
 
+    Chance gives numbers from 0 to 1, each as likely; nobody who writes requests may know the next one.
+
     Attributes:
         policy: The compiled policy with the current quarantine.
-
-    Args:
-        config: Settings.
-        guards: The guard of each model.
-        policy: The compiled policy.
-        link: Reaches the detector that all replicas share.
-        chance: Returns numbers from 0 to 1, each as likely; nobody who writes requests may know the next one.
-        clock: Monotonic seconds.
     """
 
     def __init__(

@@ -27,11 +27,6 @@ class SharedDetector:
     Attributes:
         detector: A copy of the shared detector as of the last answer; while that can't be reached, this replica's own
             counts go into the copy. Its `terms` go along with every report.
-
-    Args:
-        link: Reaches the `QuarantineActor`.
-        suspected: Tells if an advisory warns of a cell.
-        clock: Monotonic seconds.
     """
 
     def __init__(
@@ -64,13 +59,7 @@ class SharedDetector:
         self._new[cell, outcome, None] += 1
 
     def count_trial(self, cell: Cell, kind: str, own_share: float) -> None:
-        """Counts one trial. Cheap: it runs on the request path.
-
-        Args:
-            cell: What is tested.
-            kind: One of `Trials`.
-            own_share: Chance with which the cell was to answer first.
-        """
+        """Counts one trial. Cheap: it runs on the request path. The kind is a field of `TrialCounts`."""
         self._new[cell, kind, own_share] += 1
 
     def count_echo(self, count: EchoCount) -> None:

@@ -8,10 +8,8 @@ from serve.shadow.pairs import PairCounts, judge
 
 
 def listing(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Returns a row for each candidate, over all classes, and one for each class.
-
-    Args:
-        rows: Of `Shadows.view` of every replica.
+    """Returns a row for each candidate, over all classes, and one for each class. Rows are those of `Shadows.view` of
+    every replica.
     """
     groups: defaultdict[tuple[str, str, str], list[Mapping[str, Any]]] = defaultdict(list)
     for row in rows:

@@ -103,13 +103,8 @@ NULL_SHADOWS = NullShadows()
 
 
 class Shadows:
-    """Candidates of all models that have one.
-
-    Args:
-        config: Names them.
-        attempts: Sends copies; apart from those of clients, so that no load or limit counts them.
-        chance: Returns numbers from 0 to 1, each as likely.
-        clock: Monotonic seconds.
+    """Candidates of all models that have one. Its attempts are apart from those of clients, so that no load or limit
+    counts them.
 
     Attributes:
         skipped: Copies skipped because of the load, by model and pool.

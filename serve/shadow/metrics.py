@@ -5,12 +5,7 @@ from serve.telemetry.metrics import Metrics
 
 
 def show_shadows(metrics: Metrics, shadows: Shadows) -> None:
-    """Shows the answers of candidates as one gateway replica has judged them.
-
-    Args:
-        metrics: Get the metrics.
-        shadows: The candidates.
-    """
+    """Shows the answers of candidates as one gateway replica has judged them."""
     metrics.read(
         "counter", "specgate_shadow_answers", "Answers of candidate pools to copies of requests, by outcome",
         ["model", "pool", "outcome"],

@@ -32,11 +32,7 @@ def check(database: sqlite3.Connection) -> None:
 
 
 def damage(what: str) -> sqlite3.DatabaseError:
-    """Returns the error of a file that SQLite itself would read.
-
-    Args:
-        what: Is wrong with it.
-    """
+    """Returns the error of a file that SQLite itself would read."""
     error = sqlite3.DatabaseError(what)
     error.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
     return error
@@ -44,11 +40,6 @@ def damage(what: str) -> sqlite3.DatabaseError:
 
 def put_aside(path: Path, why: object, log: logging.Logger) -> Path:
     """Renames a file and what belongs to it, and returns its new name.
-
-    Args:
-        path: Of the file.
-        why: It can't be used.
-        log: Is told where it is now.
 
     Raises:
         OSError: It can't be renamed.

@@ -20,11 +20,7 @@ class Link(Protocol):
 
 
 class LocalLink:
-    """An actor in this process, for a gateway without Ray that has one replica only.
-
-    Args:
-        actor: The object.
-    """
+    """An actor in this process, for a gateway without Ray that has one replica only."""
 
     def __init__(self, actor: object) -> None:
         self._actor = actor

@@ -18,12 +18,7 @@ _HEAD_SHARE = 0.001
 
 
 class HandleLink:
-    """A deployment of the same application.
-
-    Args:
-        handle: Its handle.
-        noun: What error messages call it.
-    """
+    """A deployment of the same application."""
 
     def __init__(self, handle: DeploymentHandle, noun: str) -> None:
         self._handle = handle
@@ -45,14 +40,8 @@ class HandleLink:
 class RayLink:
     """A small detached Ray actor, which the first replica that needs it starts.
 
-    It outlives the gateway's replicas and redeployments; if it dies, Ray restarts it, without its state.
-
-    Args:
-        name: Its name in the cluster. A version belongs in it: a detached actor runs the code it was started with.
-        actor_class: What runs there.
-        arguments: For its constructor.
-        noun: What error messages call it.
-        on_head: It runs on the head node, where the cluster says which one that is.
+    It outlives the gateway's replicas and redeployments; if it dies, Ray restarts it, without its state. A version
+    belongs in its name: a detached actor runs the code it was started with.
     """
 
     def __init__(

@@ -248,13 +248,7 @@ class Register(Generic[Content, State]):
             self._newest = answer
 
     def changed(self, state: State, number: int = 0, seen: int = 0) -> Acknowledgement[State]:
-        """Returns an answer with the state as it is now, newer than any before it.
-
-        Args:
-            state: For the replica.
-            number: Of its report.
-            seen: The newest version that it has adopted.
-        """
+        """Returns an answer with the state as it is now, newer than any before it."""
         self._version = max(self._version, seen) + 1
         kept = self._restore is not None
         return Acknowledgement(number, self._version, state, self.booked if kept else {})

@@ -10,10 +10,6 @@ def exporter_name(environ: Mapping[str, str], endpoint: str | None = None) -> st
 
     OpenTelemetry's own default is `otlp` to localhost. Ours is `none` unless an endpoint is named: a gateway that
     retries against a collector that does not exist only makes noise.
-
-    Args:
-        environ: The OTEL_* variables.
-        endpoint: That the configuration names.
     """
     if environ.get("OTEL_SDK_DISABLED", "").lower() == "true":
         return "none"
@@ -25,11 +21,8 @@ def exporter_name(environ: Mapping[str, str], endpoint: str | None = None) -> st
 
 
 def span_exporter(name: str, endpoint: str | None = None) -> SpanExporter | None:
-    """Returns the exporter of that name; None for `none`.
-
-    Args:
-        name: `otlp`, `console` or `none`.
-        endpoint: Where `otlp` sends; if not given, where the OTEL_* variables say.
+    """Returns the exporter of that name; None for `none`. Without an endpoint, `otlp` sends where the OTEL_* variables
+    say.
 
     Raises:
         ValueError: There is no such exporter.

@@ -41,15 +41,12 @@ _DURATION_BUCKETS_S = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60,
 class Telemetry:
     """The tracer and the metrics of one gateway replica; no label has more values than the configuration has names.
 
+    Tests give an exporter in place of the one that configuration and environment name.
+
     Attributes:
         metrics: All of them; other parts of the replica add theirs.
         traced: True if there are spans at all.
         log: What the log says of requests.
-
-    Args:
-        environ: The OTEL_* variables.
-        spans: Exports spans in place of the exporter that configuration and environment name; for tests.
-        config: Where spans go, if not where the environment says; what is logged.
     """
 
     def __init__(
@@ -136,12 +133,8 @@ class Telemetry:
         return child_span(self._tracer, name, attributes, kind) if self.traced else NO_SPAN
 
     def first_token(self, arrived_s: float, model: str, pool: str) -> float:
-        """Records that the first bytes of a stream are on their way; returns the seconds that it took.
-
-        Args:
-            arrived_s: When the request arrived, by the monotonic clock.
-            model: The model's own name.
-            pool: The pool that streams.
+        """Records that the first bytes of a stream are on their way; returns the seconds that it took. `arrived_s` is
+        by the monotonic clock.
         """
         waited_s = time.monotonic() - arrived_s
         self._first_token(model, pool).observe(waited_s)
@@ -150,16 +143,7 @@ class Telemetry:
     def answered(
         self, model: str, pool: str, speculative: str, request_class: str, tokens: int, seconds: float
     ) -> None:
-        """Records how fast an engine has answered.
-
-        Args:
-            model: The model's own name.
-            pool: The pool that answered.
-            speculative: `on` or `off`.
-            request_class: The request's.
-            tokens: Of the answer.
-            seconds: From sending the request to the end of the answer.
-        """
+        """Records how fast an engine has answered, from sending the request to the end of the answer."""
         sums = self._answers[model, pool, speculative, request_class]
         sums[0] += tokens
         sums[1] += seconds
@@ -175,67 +159,35 @@ class Telemetry:
         return ((labels, sums[number]) for labels, sums in self._answers.items())
 
     def waited(self, waited_s: float, model: str, pool: str, priority: str) -> None:
-        """Records that a request waited for a slot.
-
-        Args:
-            waited_s: How long.
-            model: The model's own name.
-            pool: The pool that had a slot.
-            priority: The request's.
-        """
+        """Records that a request waited for a slot."""
         self._slot_wait(model, pool, priority).observe(waited_s)
 
     def retried(self, pool: str) -> None:
-        """Counts an attempt that is repeated before the first byte.
-
-        Args:
-            pool: Where it failed.
-        """
+        """Counts an attempt that is repeated before the first byte."""
         self._retries(pool).inc()
 
     def decided(self, model: str, pool: str, reasons: Sequence[str]) -> None:
-        """Counts a decision under each of its reasons, or under none.
-
-        Args:
-            model: The model's own name.
-            pool: The first candidate; empty if every pool is forbidden.
-            reasons: Ids of advisories, and the other names of reasons.
+        """Counts a decision under each of its reasons, or under none. The pool is the first candidate's, or empty if
+        every pool is forbidden.
         """
         for reason in reasons or ("",):
             self._decisions[model, pool, reason] += 1
 
     def ended(self, arrived_s: float, model: str, pool: str, speculative: str, status: int) -> None:
-        """Records that a request is over.
-
-        Args:
-            arrived_s: When the request arrived, by the monotonic clock.
-            model: Empty if none was found.
-            pool: The pool that served it; empty if none did.
-            speculative: `on` or `off`.
-            status: The response's HTTP status.
-        """
+        """Records that a request is over. Model and pool may be empty; `speculative` is `on` or `off`."""
         labels = (model, pool, speculative, str(status))
         self._requests[labels] += 1
         self._duration(*labels).observe(time.monotonic() - arrived_s)
 
     def failed(self, model: str, status: int, cause: str) -> None:
-        """Counts a request that failed.
-
-        Args:
-            model: Empty if none was found.
-            status: The response's HTTP status.
-            cause: The code of our error; `engine` if the engine refused.
+        """Counts a request that failed. The model is empty if none was found; the cause is the code of our error, or
+        `engine` if the engine refused.
         """
         self._errors(model, str(status), cause).inc()
 
     def history(self, model: str, mode: str, arguments: int, ids: int) -> None:
-        """Counts malformed calls in the earlier turns of a conversation.
-
-        Args:
-            model: The model's own name.
-            mode: `fix` if they were repaired, `warn` if they were only counted.
-            arguments: Calls with malformed arguments.
-            ids: Calls with malformed ids.
+        """Counts malformed calls in the earlier turns of a conversation. The mode is `fix` if they were repaired,
+        `warn` if they were only counted.
         """
         for kind, count in (("arguments", arguments), ("id", ids)):
             if count:

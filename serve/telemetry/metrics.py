@@ -57,12 +57,8 @@ class Metrics:
             collector(registry=self._registry)
 
     def counter(self, name: str, description: str, *labels: str) -> Callable[..., Counter]:
-        """Returns a function that returns the counter of the labels' values.
-
-        Args:
-            name: Without `_total`.
-            description: What is counted.
-            *labels: Their names, at least one.
+        """Returns a function that returns the counter of the labels' values. The name has no `_total`, and there is at
+        least one label.
         """
         self.declared.append(Declared(f"{name}_total", "counter", labels, description))
         return cache(Counter(name, description, labels, registry=self._registry).labels)
@@ -70,13 +66,8 @@ class Metrics:
     def histogram(
         self, name: str, description: str, buckets: Sequence[float], *labels: str
     ) -> Callable[..., Histogram]:
-        """Returns a function that returns the histogram of the labels' values.
-
-        Args:
-            name: With its unit.
-            description: What is measured.
-            buckets: Their upper bounds, inclusive.
-            *labels: Their names; without any, the function takes no values.
+        """Returns a function that returns the histogram of the labels' values. Buckets are upper bounds, inclusive.
+        Without labels, the function takes no values.
         """
         self.declared.append(Declared(name, "histogram", labels, description))
         histogram = Histogram(name, description, labels, buckets=buckets, registry=self._registry)
@@ -85,12 +76,8 @@ class Metrics:
     def tally(self, name: str, description: str, *labels: str) -> dict[tuple[str, ...], int]:
         """Returns a number for each set of the labels' values, to be added to; it becomes a counter at a scrape.
 
-        For what every request counts: without the library's lock and checks, that takes a fifth of the time.
-
-        Args:
-            name: Without `_total`.
-            description: What is counted.
-            *labels: Their names, at least one.
+        For what every request counts: without the library's lock and checks, that takes a fifth of the time. The name
+        has no `_total`.
         """
         numbers: defaultdict[tuple[str, ...], int] = defaultdict(int)
         self.read("counter", name, description, labels, lambda: list(numbers.items()))
@@ -99,25 +86,13 @@ class Metrics:
     def read(
         self, kind: Literal["counter", "gauge"], name: str, description: str, labels: Sequence[str], reading: Reading
     ) -> None:
-        """Shows what is read at each scrape.
-
-        Args:
-            kind: Its type.
-            name: Of a counter without `_total`; of a gauge with its unit.
-            description: What is counted or measured.
-            labels: Their names.
-            reading: Returns the labels' values and the number of each sample.
-        """
+        """Shows what is read at each scrape. A counter's name has no `_total`."""
         shown = f"{name}_total" if kind == "counter" else name
         self.declared.append(Declared(shown, kind, tuple(labels), description))
         self._registry.register(_Read(kind, name, description, labels, reading))
 
     def collect(self, names: frozenset[str]) -> Iterator[tuple[str, dict[str, str], float]]:
-        """Yields the samples of some metrics: name, labels, number.
-
-        Args:
-            names: Of the metrics, counters without `_total`.
-        """
+        """Yields the samples of some metrics: name, labels, number. Counters are named without `_total`."""
         for family in self._registry.collect():
             if family.name in names:
                 yield from ((sample.name, sample.labels, sample.value) for sample in family.samples)

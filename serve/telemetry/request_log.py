@@ -31,11 +31,6 @@ class RequestLog:
 
     Attributes:
         on: True if requests have lines.
-
-    Args:
-        config: Which requests have a line, and how many warnings there may be.
-        draw: Returns a random number below 1.
-        later: Calls a function after so many seconds.
     """
 
     def __init__(
@@ -49,27 +44,14 @@ class RequestLog:
         self._warned: Counter[tuple[Place, str]] = Counter()
 
     def add_fault(self, faults: list[str], request_id: str, where: Place, kind: str, detail: str) -> None:
-        """Notes what an engine did wrong, which gives the request a line, or a warning if requests have no lines.
-
-        Args:
-            faults: Of the request so far; this one is added.
-            request_id: The request's.
-            where: Model and pool.
-            kind: What, in one word of few.
-            detail: The same for people, without a word of request or answer.
+        """Notes what an engine did wrong, which gives the request a line, or a warning if requests have no lines. The
+        kind is one word of few, the detail the same for people, without a word of request or answer.
         """
         faults.append(f"{where[1]}: {kind}")
         self.warn(request_id, where, kind, detail)
 
     def warn(self, request_id: str, where: Place, kind: str, detail: str) -> None:
-        """Warns of what went wrong for a request, at a limited rate; does nothing if requests have lines.
-
-        Args:
-            request_id: The request's.
-            where: Model and pool; several pools, if all of them are meant.
-            kind: As of `add_fault`.
-            detail: As of `add_fault`.
-        """
+        """Warns of what went wrong for a request, at a limited rate; does nothing if requests have lines."""
         if self.on:
             return
         key = where, kind
@@ -82,19 +64,12 @@ class RequestLog:
             log.warning("%s/%s: %s", model, pool, detail, extra=fields)
 
     def wants(self, status: int, faults: list[str]) -> bool:
-        """Returns True if a request that has ended gets a line, where requests have lines.
-
-        Args:
-            status: Of its response.
-            faults: Of the request.
-        """
+        """Returns True if a request that has ended gets a line, where requests have lines."""
         return bool(faults) or status >= _SERVER_ERROR or self._draw() < self._share
 
     def ended(self, fields: Mapping[str, Any]) -> None:
-        """Writes the line of a request.
-
-        Args:
-            fields: Of the line; `path`, `status`, `duration_ms`, `model`, `pool` and `faults` are in its message too.
+        """Writes the line of a request. Of its fields, `path`, `status`, `duration_ms`, `model`, `pool` and `faults`
+        are in its message too.
         """
         level = logging.WARNING if fields["faults"] or fields["status"] >= _SERVER_ERROR else logging.INFO
         reply = "".join(f", {fault}" for fault in fields["faults"])
@@ -122,11 +97,6 @@ def log_fault(logger: logging.Logger, message: str, request_id: str = "") -> Non
     """Logs that specgate itself failed; called while the exception is handled.
 
     The line says where and what kind of exception it was, but not its text, which may quote a request.
-
-    Args:
-        logger: Of the module.
-        message: What failed.
-        request_id: Of the request, if that is known.
     """
     error = sys.exception()
     place = "".join(traceback.format_tb(error.__traceback__)) if error is not None else ""

@@ -17,14 +17,9 @@ _BAGGAGE = "baggage"
 
 @contextmanager
 def server_span(tracer: Tracer, path: str, headers: Mapping[str, str], *, continued: bool) -> Iterator[Span]:
-    """Opens the span of one POST; what is opened within becomes its child.
-
-    Args:
-        tracer: Makes it.
-        path: Of the request.
-        headers: The client's, by lower-case name.
-        continued: The trace is the client's, whose choice of what is sampled counts too. Otherwise it is a new one with
-            a link to the client's.
+    """Opens the span of one POST; what is opened within becomes its child. A trace that is continued is the client's,
+    whose choice of what is sampled counts too. Otherwise it is a new one with a link to the client's. Headers are by
+    lower-case name.
     """
     if _BAGGAGE in headers:  # it has no use here, and OpenTelemetry logs what it can't read of it
         headers = {name: value for name, value in headers.items() if name != _BAGGAGE}
@@ -51,13 +46,8 @@ def child_span(
 ) -> Iterator[Span]:
     """Opens a child of the current span; an exception that passes through marks it as failed.
 
-    OpenTelemetry would record the exception's text, in which a request or an answer may be quoted.
-
-    Args:
-        tracer: Makes it.
-        name: Of few: figures belong into the attributes.
-        attributes: At its beginning.
-        kind: `CLIENT` for what goes over a connection.
+    OpenTelemetry would record the exception's text, in which a request or an answer may be quoted. There are few names:
+    figures belong into the attributes. What goes over a connection is of kind `CLIENT`.
     """
     with tracer.start_as_current_span(
         name, kind=kind, attributes=attributes, record_exception=False, set_status_on_exception=False
@@ -73,12 +63,8 @@ def child_span(
 
 
 def fail(span: Span, kind: str, status: int = _SERVER_ERROR) -> None:
-    """Marks a span as failed, without an exception that passes through it.
-
-    Args:
-        span: What failed.
-        kind: Why, in one word of few: the code of an error, or an outcome.
-        status: The HTTP status that it means; below 500 the fault is the client's, and the span is no failed one.
+    """Marks a span as failed, without an exception that passes through it. The kind is one word of few: the code of an
+    error, or an outcome. With a status below 500 the fault is the client's, and the span is no failed one.
     """
     span.set_attribute("error.type", kind)
     if status >= _SERVER_ERROR:

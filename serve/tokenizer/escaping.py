@@ -26,11 +26,8 @@ def escape(value: Any) -> Any:
 
 
 def unescaped_parts(rendered: str, split_special: Callable[[str], list[str]]) -> Iterator[tuple[str, bool]]:
-    """Splits a rendered prompt into (text, is a special token), without marks.
-
-    Args:
-        rendered: The template's output for escaped values.
-        split_special: Splits a text so that every second part is the name of a special token.
+    """Splits a rendered prompt into (text, is a special token), without marks. Every second part of what
+    `split_special` returns is the name of a special token.
     """
     for index, part in enumerate(split_special(rendered)):
         if index % 2:

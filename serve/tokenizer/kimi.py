@@ -113,12 +113,8 @@ class KimiTokenizer:
         return self._special
 
     def encode(self, text: str, allow_special: bool = False) -> list[int]:
-        """Returns the ids of a text.
-
-        Args:
-            text: Any text.
-            allow_special: Whether names of special tokens become those tokens. False for everything that a user typed:
-                a message that quotes `<|im_end|>` must not end itself.
+        """Returns the ids of a text. Names of special tokens become those tokens only where that is allowed, never in
+        what a user typed: a message that quotes `<|im_end|>` must not end itself.
         """
         if not allow_special:
             return [i for piece in _pieces(text) for i in self._encoding.encode_ordinary(piece)]

@@ -66,13 +66,8 @@ def cli_args() -> Any:
 
 
 def parse_args(engine_args: Mapping[str, Any], names: Sequence[str], key: str) -> argparse.Namespace:
-    """Turn a pool's `engine_args` into vLLM's own parsed arguments.
-
-    Args:
-        engine_args: Options of vLLM's command line, without the leading dashes, in any spelling that
-            `policies.vllm_options.full_names` reads.
-        names: Model names that the engine accepts; its responses carry the first one.
-        key: Bearer token that it requires.
+    """Turn a pool's `engine_args` into vLLM's own parsed arguments. They are options of vLLM's command line in any
+    spelling that `policies.vllm_options.full_names` reads. The engine's responses carry the first of its names.
 
     Raises:
         ConfigError: vLLM does not know an argument, or rejects its value.
@@ -97,11 +92,8 @@ def parse_args(engine_args: Mapping[str, Any], names: Sequence[str], key: str) -
 
 
 async def start_engine(args: argparse.Namespace, *, opt_out: bool) -> HostedEngine:
-    """Load the model and build vLLM's OpenAI application around it.
-
-    Args:
-        args: Result of `parse_args`.
-        opt_out: Install the scheduler that can switch speculation off per request.
+    """Load the model and build vLLM's OpenAI application around it. With `opt_out`, speculation can be switched off per
+    request.
 
     Raises:
         ConfigError: `opt_out` is set for an engine that does not speculate or has a scheduler of its own, a parser is

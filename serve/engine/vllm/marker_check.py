@@ -24,12 +24,8 @@ MARKERS: Mapping[str, tuple[str, ...]] = {
 
 
 def check_markers(tokenizer: Any, grammar: str, expected: Mapping[str, int]) -> None:
-    """Check that every marker of the grammar is one token, with the id that the pool's config states.
-
-    Args:
-        tokenizer: The tokenizer that vLLM serves the model with.
-        grammar: The model's tool-call format, or `none`.
-        expected: Token ids by marker, from the pool's `markers`; may include markers beyond the grammar's own.
+    """Check that every marker of the grammar is one token, with the id that the pool's config states. The config may
+    state ids of markers beyond the grammar's own.
 
     Raises:
         ConfigError: A marker is missing, is split, or has another id.

@@ -39,12 +39,8 @@ def marker_ids(tokenizer: Any, grammar: str) -> dict[int, str]:
 
 
 def token_sequence(tokenizer: Any, grammar: str, tag: str) -> tuple[int, ...]:
-    """Returns the tokens that spell a tag; empty where its text may be cut in more than one way.
-
-    Args:
-        tokenizer: The model's.
-        grammar: Says which parts of the tag are tokens of their own.
-        tag: A marker, or markers with a word between them: `<|close|>think<|sep|>`.
+    """Returns the tokens that spell a tag; empty where its text may be cut in more than one way. A tag is a marker, or
+    markers with a word between them: `<|close|>think<|sep|>`.
     """
     ids = special_ids(tokenizer)
     if tag in ids:

@@ -24,11 +24,8 @@ def end_with_parent(poll_s: float = _POLL_S, grace_s: float = _GRACE_S) -> bool:
 
     The parent is polled, because `PR_SET_PDEATHSIG` goes by the thread that started this process, which may end long
     before the parent does. Its number alone does not tell where a server forks for it, and its pipe alone does not
-    where a sibling has inherited the other end.
-
-    Args:
-        poll_s: Between two looks at the parent.
-        grace_s: From SIGTERM to SIGKILL: a step of the model may keep Python from handling the former.
+    where a sibling has inherited the other end. SIGKILL follows SIGTERM after `grace_s`: a step of the model may keep
+    Python from handling the latter.
 
     Returns:
         Whether it is watched.

@@ -79,11 +79,8 @@ class OptOutAsyncScheduler(OptOut, AsyncScheduler):  # type: ignore[misc]
 
 
 def install(config: VllmConfig) -> None:
-    """Makes an engine's scheduler one with the opt-out.
-
-    Args:
-        config: The engine's, complete: vLLM has chosen between the two schedulers. A class named before that would make
-            it choose the synchronous one.
+    """Makes an engine's scheduler one with the opt-out. The configuration must be complete: a class named before vLLM
+    has chosen between the two schedulers would make it choose the synchronous one.
 
     Raises:
         ConfigError: The engine has another scheduler class already, the operator's or vLLM's own, without the opt-out.

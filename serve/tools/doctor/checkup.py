@@ -58,12 +58,8 @@ _MOST_NAMES = 5  # of advisories in a sentence; all of them are in the rows of r
 
 
 def examine(decider: Decider, host: str | None = None, store: tuple[str, str] | None = None) -> dict[str, Any]:
-    """Returns the whole report as plain values.
-
-    Args:
-        decider: Decides by the configuration.
-        host: Address that the gateway listens on; None if nobody knows.
-        store: What came of `try_store`; None if nobody tried.
+    """Returns the whole report as plain values. A host of None is one that nobody knows; the finding about the store is
+    that of `try_store`.
     """
     policy = decider.policy
     models = {name: _model(policy, name) for name in policy.models}
@@ -108,12 +104,7 @@ def examine(decider: Decider, host: str | None = None, store: tuple[str, str] | 
 
 
 def examine_engine(policy: Policy, graphs: Iterable[str]) -> dict[str, Any]:
-    """Returns what is to be said of one engine that stands alone, as plain values.
-
-    Args:
-        policy: Of its one pool.
-        graphs: What leaves the engine's CUDA graphs.
-    """
+    """Returns what is to be said of one engine that stands alone, as plain values."""
     (facts,) = policy.facts
     rows = [_engine_row(policy, features) for features in (*_requests(facts.model), *_rarer(facts.model))]
     against: dict[str, list[str]] = {}

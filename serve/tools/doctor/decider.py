@@ -32,12 +32,8 @@ class Decider:
         return cls(GatewayConfig.load(path))
 
     def __call__(self, body: bytes, headers: Mapping[str, str], api: str = "chat") -> tuple[RequestFeatures, Decision]:
-        """Returns the features of a request and the decision on it.
-
-        Args:
-            body: The request's.
-            headers: By lower-case name.
-            api: `chat`, which includes text completions, or the name of a dialect.
+        """Returns the features of a request and the decision on it. Headers are by lower-case name; the API is `chat`,
+        which includes text completions, or the name of a dialect.
 
         Raises:
             GatewayError: The request is invalid or names an unknown model.

@@ -18,10 +18,6 @@ from serve.tools.doctor.checkup import examine_engine
 def examine_line(words: Sequence[str], stated: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the facts that a command line tells, and what the shipped advisories forbid there.
 
-    Args:
-        words: Of the command line.
-        stated: Facts that outweigh the line's.
-
     Raises:
         PolicyError: The line starts no known engine or can't be read, or a stated fact is none.
     """

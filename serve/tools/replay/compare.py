@@ -76,12 +76,7 @@ class _DecisionCounts:
 
 
 def compare(a: Decider, b: Decider | None, lines: Iterable[bytes]) -> dict[str, Any]:
-    """Decide every recorded request with one policy or with two.
-
-    Args:
-        a: The policy.
-        b: A second policy to compare with, or None.
-        lines: Recorded requests, one JSON value per line.
+    """Decide every recorded request with one policy or with two. Each line holds one JSON value.
 
     Returns:
         A report as plain values; `changes` lists the different decisions by kind, most frequent first.

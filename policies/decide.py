@@ -159,7 +159,6 @@ class Draw(NamedTuple):
     """The draw of chance for one request.
 
     Attributes:
-        terms: How the model's pools are compared.
         probe: From 0 to 1: whether the request is a probe, and of what.
         sample: From 0 to 1, drawn by itself: who answers first if it is none.
     """
@@ -457,7 +456,6 @@ class DecisionStage(NamedTuple, Generic[Applied]):
 
     Attributes:
         name: What it is called in documentation.
-        applied: The function.
         reasons: Names of the reasons that it may leave; `*` for ids of advisories.
         after: Stages whose outcome it looks at, so that it must come later. Any other order gives the same decision.
     """

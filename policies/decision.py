@@ -57,11 +57,7 @@ class Trial(NamedTuple):
     """A comparison of two candidates by one request; chance says which of them answers first.
 
     Attributes:
-        cell: What is tested.
-        subject: Its candidate.
-        reference: What it is compared with.
         share: Chance that the subject was to answer first.
-        first: The one that chance chose.
         paired: If the first one's answer has to run again, it runs on the other.
     """
 

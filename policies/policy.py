@@ -92,7 +92,6 @@ class Policy:
     """The input of `decide`. Immutable except for a memory of decisions already made.
 
     Attributes:
-        models: By the configuration's own model names.
         digest: Names this policy: policies of equal digest decide alike, quarantine aside.
         quarantined: Cells that are out at the moment; not part of the digest, which names what operators wrote.
         successor: The policy from `until_s` on, when the next override expires.

@@ -34,9 +34,7 @@ class Qualification:
     """The verdicts on one engine, of one version, with one model, drafter and set of arguments.
 
     Attributes:
-        tests: Finding by test.
         trials: Pairs of answers and identifiers that they rest on.
-        on: The day on which it was qualified.
         expires: The first day on which the verdicts no longer hold.
     """
 

@@ -104,10 +104,7 @@ class RankedOption:
     """A candidate as it is compared with the others.
 
     Attributes:
-        pool: Its pool.
-        load: The load there.
         known: Tokens per step that such a request gets there.
-        answers: Tokens of the answers to such requests.
     """
 
     pool: str

@@ -27,8 +27,6 @@ class KeyRecord:
 
     Attributes:
         id: Public part of the token.
-        tenant: Name of its tenant.
-        name: For people.
         hashes: Of its secrets, the newest first.
         scopes: As of `Principal`, and all that follows.
         created_s: In Unix time, as `expires_s`; None for never.
@@ -58,9 +56,6 @@ class KeyChanges:
     Attributes:
         version: The store's version with these changes. Versions of one store never go down, even if it loses its file.
         whole: True if this is all that the store holds, and whatever else a replica knows of it is to be forgotten.
-        keys: New and changed keys.
-        removed_keys: Ids of keys that are revoked.
-        tenants: New and changed tenants.
         removed_tenants: Names of tenants whose terms are the default ones again.
     """
 

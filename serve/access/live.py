@@ -33,7 +33,6 @@ class KeyQuery(NamedTuple):
     """The question of a process to the store.
 
     Attributes:
-        version: The store's version that is known here.
         used: Ids of the keys that were used since the last query.
     """
 
@@ -120,10 +119,6 @@ class LiveAccess:
 
     Raises:
         ConfigError: The file of keys, or that of the identity provider, is bad.
-
-    Attributes:
-        ring: The keys.
-        authenticate: Returns the principal of a request.
     """
 
     def __init__(self, config: AccessConfig, source: KeySource | None) -> None:
@@ -199,12 +194,7 @@ class LiveAccess:
 
 
 class OpenAccess:
-    """No access control: everybody may ask, and there are no keys; see `LiveAccess`.
-
-    Attributes:
-        ring: No keys.
-        authenticate: Returns the principal of a request.
-    """
+    """No access control: everybody may ask, and there are no keys; see `LiveAccess`."""
 
     def __init__(self) -> None:
         self.ring = KeyRing()

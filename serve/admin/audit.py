@@ -40,13 +40,8 @@ class AuditEntry:
 
     Attributes:
         key: Id of the key; empty if there was none that is known.
-        tenant: The key's.
-        source: The client's address.
         action: `quarantine.lift`, `refused` and so on.
-        object: What it was done to.
         before: State of the object before the change, if it was one.
-        after: State after it.
-        request_id: Of the request.
         reason: The operator's, or the error's code.
     """
 
@@ -66,7 +61,6 @@ class ChainCheck:
     """The result of reading a chain.
 
     Attributes:
-        lines: Lines that were read.
         last: Hash of the last one; `GENESIS` if there is none.
         faults: `FILE:LINE: what is wrong`, in order.
         is_sealed: Lines have a seal, which only their key can check.

@@ -29,11 +29,7 @@ _TENANT_NAME = TypeAdapter[str](TenantName)
 
 
 class RotationBody(BaseModel):
-    """The body of a rotation.
-
-    Attributes:
-        grace_s: For how long the old secret stays valid.
-    """
+    """The body of a rotation."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 

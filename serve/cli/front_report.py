@@ -26,9 +26,6 @@ class FrontReport(NamedTuple):
     """The findings, and the configuration that follows.
 
     Attributes:
-        engines: Those that told what they are.
-        silent: The others, and why.
-        document: The configuration.
         models: What is safe where, as `doctor` reports it.
         notes: What files say that is not carried over, or that engines deny.
     """

@@ -28,9 +28,7 @@ class DescribedEngine:
     """One engine as a file has it.
 
     Attributes:
-        source: The file, and the place in it.
         url: Base URL, without `/v1`; None if the file does not tell.
-        key_env: Environment variable with its key.
         names: Under which clients ask for its model now; one may hold a `*`.
         resolve: Each address of the URL's host is an engine.
         command: Its command line; None if the file has none.

@@ -24,7 +24,6 @@ class ApiServer:
     """The API server, and the account with which it is asked.
 
     Attributes:
-        url: Its base URL.
         account: Folder with `token`, `ca.crt` and `namespace`; read each time, as tokens are replaced.
     """
 

@@ -25,7 +25,6 @@ class FoundEngine:
     Attributes:
         url: Base URL, without `/v1`.
         key_env: Environment variable with its key; None if it needs none.
-        findings: Facts by name.
         resolve: Each address that the host of the URL has is an engine like this one.
     """
 
@@ -40,8 +39,6 @@ class StatedFact(NamedTuple):
 
     Attributes:
         subject: A pool, `model/pool`, or a model.
-        name: Of the fact.
-        value: Its value.
     """
 
     subject: str

@@ -12,7 +12,6 @@ class Question(NamedTuple):
     """One request.
 
     Attributes:
-        path: With its query.
         body: JSON; None for a GET.
     """
 
@@ -27,7 +26,6 @@ class EngineAnswer:
     Attributes:
         status: HTTP's; 0 if there was no answer.
         body: Up to a limit.
-        error: Why there was none.
     """
 
     status: int

@@ -17,11 +17,8 @@ class EchoBudget:
     takes at most `share` of the tokens of answers, `least` requests a round, and one debt.
 
     Attributes:
-        terms: The settings.
         gateways: Replicas among which `least` is divided.
-        due_s: When the next round is.
         credit: Tokens that may be taken; below 0 they are owed.
-        cost: Tokens that a request takes, lately.
     """
 
     terms: EchoConfig

@@ -55,8 +55,6 @@ class _Account:
     """One pool, as this replica asks it.
 
     Attributes:
-        build: Of its engine.
-        asked: Requests to this build.
         lost: Answers of this build in a row that copy nothing.
     """
 

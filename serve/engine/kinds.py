@@ -14,7 +14,6 @@ class PoolKind(NamedTuple):
     """One kind of pool.
 
     Attributes:
-        replica: The class that Ray Serve deploys.
         check: Checks the settings of a pool by the engine's own rules: gets the model's name, the model and the pool's
             name, and raises `ConfigError`.
     """

@@ -20,7 +20,6 @@ class StartCommand:
     """One `ray start` command of the file.
 
     Attributes:
-        env: Variables set in front of it.
         options: Its options, without dashes in front; a switch has the value `true`.
     """
 

@@ -12,8 +12,6 @@ class ClusterFinding:
 
     Attributes:
         level: `error` (it can't work), `todo` (a placeholder to replace), `warning` (it may not work).
-        about: The key, node or pool in question.
-        message: What is wrong and what to do.
     """
 
     level: Level

@@ -18,7 +18,6 @@ class Folder:
         used_by: The pools, as `model/pool`.
         missing: Files that should be there; empty if it is complete.
         hub: Its name on the model hub, if known.
-        gigabytes: Size of the weights that are there.
     """
 
     path: str

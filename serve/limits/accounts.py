@@ -37,10 +37,6 @@ _ROUNDS = 10  # in which a request asks the ledger, if others take what came for
 class Accounts:
     """Limits and usage of the requests that pass through this replica. `names` has the models' own names by every name
     under which limits may call them.
-
-    Attributes:
-        tally: Usage, for metrics.
-        estimates: What was learned of models and keys.
     """
 
     def __init__(

@@ -27,13 +27,7 @@ class Charge(Struct, eq=False, gc=False):
     """One request that was admitted.
 
     Attributes:
-        plan: The limits that it meets.
         group: Its tenant, key, model and class.
-        size: Of the request.
-        reservation: What is reserved for it.
-        input_tokens: Estimated.
-        estimates: Learn from its answer.
-        tally: Counts its usage.
         given_up: An engine was still at work when the client left or the time was over.
     """
 

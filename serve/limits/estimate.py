@@ -43,11 +43,9 @@ class RequestSize(Struct, frozen=True, gc=False):
     Attributes:
         text_bytes: Of what becomes a prompt, without images and blanks.
         token_ids: Tokens of prompts that are given as such.
-        images: Images in it.
         prompts: Prompts that it holds, each with an answer of its own.
         answers: For each prompt.
         max_output: The most tokens of one answer that the request allows; None if it does not say.
-        streamed: The answer comes as a stream.
         body_bytes: Of all of it.
     """
 
@@ -141,12 +139,7 @@ def size_of(body: bytes, request: CompletionRequest, features: RequestFeatures) 
 
 
 class _Ratio(Struct, gc=False):
-    """Tokens for each of some units, over what was seen last; a large sample weighs more than a small one.
-
-    Attributes:
-        tokens: Of the last samples.
-        units: Of the same.
-    """
+    """Tokens for each of some units, over what was seen last; a large sample weighs more than a small one."""
 
     tokens: float
     units: float

@@ -48,8 +48,6 @@ class _Member:
     """A replica that spends of one rate.
 
     Attributes:
-        at_s: When it last said so.
-        demand_per_s: What it spends.
         share: The most that it may take for its share: that of its last report, or of the answer to it.
     """
 

@@ -83,7 +83,6 @@ class Statement(Struct, frozen=True):
     """The content of a replica's report: of everything once a second, or of what a request needs at once.
 
     Attributes:
-        holdings: By limit.
         usage: Since the last statement.
         spent: Since the last statement, by scope with a monthly quota, in weighted tokens.
         quotas: Scopes whose spending of this month the replica wants to know.
@@ -99,7 +98,6 @@ class Grants(Struct, frozen=True):
     """The ledger's answer.
 
     Attributes:
-        grants: By limit.
         spent: Spending of this month by scope, as asked for.
     """
 

@@ -73,11 +73,7 @@ class Plan(NamedTuple):
     """The limits that a request meets.
 
     Attributes:
-        principal: Whose request.
         slices: Of limits of rates and of concurrency.
-        quotas: Limits of months.
-        weights: What its tokens count.
-        headers: Of responses, on the limits of rates.
         queued: Requests of the tenant that may wait for one pool; None for any number.
         output_cap: The most tokens that the model writes.
     """

@@ -26,7 +26,6 @@ class _Slice:
         held: What may be spent.
         level: The bucket's, in the ledger's last answer; None if there was none.
         shadow: The limit is counted and refuses nothing.
-        alone: The ledger does not answer.
         used_s: When a request last spent of it, or wanted to.
         needs: What requests wait for, for the next report.
     """
@@ -342,7 +341,6 @@ class Reservation(Struct, eq=False, gc=False):
     """The amount reserved for a request.
 
     Attributes:
-        slices: What it was taken from.
         cost: Weighted tokens.
         is_open: It was not settled yet.
     """

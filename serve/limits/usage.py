@@ -19,7 +19,6 @@ class Usage(Struct, frozen=True, gc=False):
     Attributes:
         input: Of the prompt, those from the prefix cache included.
         cached: Of the prompt, from the prefix cache.
-        output: Written.
         told: By the engine; False for an estimate.
     """
 
@@ -57,9 +56,7 @@ class UsageSums(Struct):
         requests: That were admitted.
         input: Tokens of prompts, those from the prefix cache included.
         cached: Tokens of prompts that came from the prefix cache.
-        output: Tokens that were written, and delivered.
         rerun: Tokens of attempts that were not delivered, prompts included; charged to nobody.
-        errors: Requests that ended with an error.
         unsettled: Requests whose usage no engine told, so that it is an estimate.
     """
 

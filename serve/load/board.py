@@ -30,7 +30,6 @@ class Figures(NamedTuple):
     """The figures of one gateway replica; in an answer, those of all others together.
 
     Attributes:
-        load: The load of all pools.
         queues: By pool, what its queue wants now, and what it has given since the last report.
     """
 

@@ -26,7 +26,6 @@ class Learned:
     """Tokens per step and of answers by class, and step times by pool.
 
     Attributes:
-        steps: Step times by model and pool.
         drafts: Draft length by model and pool; 0 without speculation.
     """
 

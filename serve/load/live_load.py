@@ -33,7 +33,6 @@ class LiveLoad:
     requests, unless the others tell.
 
     Attributes:
-        loads: By model and pool.
         routes: True if candidates are put into another order, not only counted.
         learns: Engines are to report on their drafts.
         moves: Requests that got another first candidate, by (model, from, to); in mode `observe`, would have got it.

@@ -32,11 +32,7 @@ _NULL_SENT = NullSent()
 
 
 class NullLoad:
-    """Orders nothing; see `LiveLoad`.
-
-    Attributes:
-        learns: Engines are to report on their drafts.
-    """
+    """Orders nothing; see `LiveLoad`."""
 
     learns = False
 

@@ -23,8 +23,6 @@ class LoadReport:
 
     Attributes:
         running: By pool: requests under way, and the sum of their tokens per step.
-        steps: By pool: observed step times.
-        acceptance: By pool and request class: observed drafts.
     """
 
     running: Mapping[PoolKey, tuple[float, float]] = field(default_factory=dict)

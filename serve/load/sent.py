@@ -44,9 +44,6 @@ class LoadFigures(NamedTuple):
 class Sent:
     """A request under way. One with several answers does not count for what is learned: its tokens and steps say
     nothing.
-
-    Attributes:
-        response: Its response, once that has begun.
     """
 
     __slots__ = ("_batch", "_candidate", "_clock", "_counts", "_length", "_place", "_posted_s", "_there", "response")

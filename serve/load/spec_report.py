@@ -58,12 +58,7 @@ class LastFrames(Stage):
 
 
 class SpecReport(NamedTuple):
-    """The drafts of one request.
-
-    Attributes:
-        steps: Steps with drafts.
-        accepted: Drafted tokens that were accepted.
-    """
+    """The drafts of one request."""
 
     steps: int
     accepted: int

@@ -17,13 +17,7 @@ TrialKey = tuple[str, str, str]  # model, pool, request class
 
 
 class Hope(NamedTuple):
-    """The options as they would be if one of them had recovered.
-
-    Attributes:
-        key: Of that one.
-        number: Its place.
-        options: All of them.
-    """
+    """The options as they would be if one of them had recovered."""
 
     key: TrialKey
     number: int

@@ -120,7 +120,6 @@ class Bets:
 
     Attributes:
         first: As of `Stakes`.
-        weights: Of the stakes.
         factors: For each of them, the logarithm of what a trial of each kind makes of its capital.
     """
 

@@ -61,9 +61,6 @@ class QuarantinedPolicy(LivePolicy):
     """A live policy without the cells that are in quarantine.
 
     Chance gives numbers from 0 to 1, each as likely; nobody who writes requests may know the next one.
-
-    Attributes:
-        policy: The compiled policy with the current quarantine.
     """
 
     def __init__(

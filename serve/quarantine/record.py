@@ -55,7 +55,6 @@ class CellRecord:
 
     Attributes:
         outcomes: Of its latest first answers, for operators; nothing is decided by them.
-        trials: Of the current window, in blocks.
         own_share: Chance with which the cell answered first in these trials.
         suspected: An advisory warned of it at some time of the window.
         held, decided_by: `Change.held` and `Change.answers` of the last change.

@@ -24,8 +24,6 @@ class SequentialTest:
         corrupt_rate: From where on a pool is corrupt.
         sound_rate: Up to where it is sound: what a model itself may get wrong.
         error: Chance to take a sound pool for corrupt.
-        trials: Identifiers so far.
-        corrupted: Of them.
     """
 
     corrupt_rate: float = 0.003

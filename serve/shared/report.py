@@ -31,9 +31,7 @@ class Acknowledgement(Generic[State]):
     """A register's answer to one report.
 
     Attributes:
-        number: The report's.
         version: Counts the register's changes.
-        state: What the replica adopts.
         booked: Number of each replica's last report in the state, for a register that goes on from it.
     """
 
@@ -50,7 +48,6 @@ class Report(Generic[Content, State]):
     Attributes:
         replica: A name that no other replica ever has.
         number: Counts up from 1.
-        content: What was counted since the report before.
         seen: Version of the newest answer that the replica has adopted; 0 if there was none.
         age_s: Seconds since that answer, when this was sent; None if there was none.
         known: That answer, if the register has asked for it.
@@ -89,7 +86,6 @@ class Reporter(Generic[Content, State]):
         clock: Monotonic seconds.
 
     Attributes:
-        replica: This replica's name in reports.
         alone: The register does not answer.
         is_settling: It has just begun and is going to.
     """

@@ -46,7 +46,6 @@ class Telemetry:
     Attributes:
         metrics: All of them; other parts of the replica add theirs.
         traced: True if there are spans at all.
-        log: What the log says of requests.
     """
 
     def __init__(

@@ -30,8 +30,6 @@ class Declared(NamedTuple):
     Attributes:
         name: As `GET /metrics` shows it.
         type: `counter`, `gauge` or `histogram`.
-        labels: Their names.
-        description: What is counted or measured.
     """
 
     name: str
@@ -45,9 +43,6 @@ class Metrics:
 
     A metric's labels are looked up in a cache of our own: the library makes texts of their values and takes a lock at
     each look-up, which takes twice as long as counting. So there must be few sets of values.
-
-    Attributes:
-        declared: All metrics of the replica.
     """
 
     def __init__(self) -> None:

@@ -51,7 +51,6 @@ class SpecgateToolParser(ToolParser):  # type: ignore[misc,unused-ignore]
     """A tool parser over one of our grammars.
 
     Attributes:
-        grammar: The model's tool-call format.
         ids_are_the_models: True if call ids are part of the model's own text.
         skip_reasoning_parsing: Set by vLLM if no reasoning parser is configured.
     """

@@ -21,7 +21,7 @@ from serve.access.key_store import KeyStore
 from serve.access.principal import MODELS_HEADER, Authenticate, Principal
 from serve.access.token import without_secrets
 from serve.admin.audit import AuditEntry, AuditLog
-from serve.admin.authorization import PRINCIPAL, Authorized
+from serve.admin.authorization import Authorized, principal_of
 from serve.admin.keys import KeysApi
 from serve.admin.metrics import AUDIT_FAILING, exposed, merge
 from serve.admin.page import SECURITY_HEADERS, Page, tagged
@@ -145,7 +145,7 @@ class AdminRoutes:
 
     async def me(self, request: fastapi.Request) -> dict[str, Any]:
         """Tells a caller who it is and what it may do."""
-        principal = _principal(request)
+        principal = principal_of(request.scope)
         return {"key": principal.key_id, "tenant": principal.tenant.name, "scopes": sorted(principal.scopes)}
 
     async def board(self, request: fastapi.Request) -> Response:
@@ -259,7 +259,7 @@ class AdminRoutes:
         """Takes an order about a pool in quarantine; the audit log gets a line before it takes effect."""
         body = await read_body(request.receive, request_headers(request.headers.raw), _MAX_ORDER_BYTES)
         order = read_object(body)
-        signed = encode_json({**order, "operator": _principal(request).key_id})
+        signed = encode_json({**order, "operator": principal_of(request.scope).key_id})
         before = await self._ask(request, method="GET")
         outcome = await self._ask(request, signed, headers=[(PREVIEW_HEADER.encode(), b"true")])
         if outcome.status != 200:
@@ -291,7 +291,7 @@ class AdminRoutes:
             PoolUnavailableError: None does.
         """
         passed = [(name, value) for name, value in request.headers.raw if name not in _WITHHELD]
-        passed.append((MODELS_HEADER.encode(), ",".join(_principal(request).models).encode()))
+        passed.append((MODELS_HEADER.encode(), ",".join(principal_of(request.scope).models).encode()))
         query = request.scope["query_string"].decode("latin-1")
         path = request.scope["path"] + (f"?{query}" if query else "")
         method = method or request.method.replace("HEAD", "GET")
@@ -309,13 +309,13 @@ class AdminRoutes:
     async def _failed(self, request: fastapi.Request, error: Exception) -> Response:
         if isinstance(error, InsufficientScopeError):  # the route's own rule was kept, the store's was not
             scope = request.scope
-            self._refused(scope, request_headers(scope["headers"]), _principal(request), error)
+            self._refused(scope, request_headers(scope["headers"]), principal_of(request.scope), error)
         return await _error_response(request, error)
 
     def _write(
         self, request: fastapi.Request, action: str, what: str, reason: str, before: Any = None, after: Any = None
     ) -> None:
-        principal = _principal(request)
+        principal = principal_of(request.scope)
         headers = request_headers(request.headers.raw)
         self._audit.write(
             AuditEntry(
@@ -393,11 +393,6 @@ async def _error_response(_: fastapi.Request, error: Exception) -> Response:
 def _response(answer: HttpResponse) -> Response:
     passed = {name: value for name, value in answer.headers.items() if name in ("retry-after", "x-specgate-evidence")}
     return JSONResponse(json.loads(answer.body), answer.status, passed)
-
-
-def _principal(request: fastapi.Request) -> Principal:
-    principal: Principal = request.scope["state"][PRINCIPAL]
-    return principal
 
 
 def _source(scope: Scope) -> str:

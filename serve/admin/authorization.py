@@ -111,6 +111,12 @@ class Authorized:
         return principal
 
 
+def principal_of(scope: Scope) -> Principal:
+    """Returns the principal of a request that was let through."""
+    principal: Principal = scope["state"][PRINCIPAL]
+    return principal
+
+
 def check_name(headers: Mapping[str, str], names: Collection[str]) -> None:
     """Refuses a request for a server of another name.
 

@@ -12,9 +12,9 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from serve.access.key_file import KeyTerms, TenantRow
 from serve.access.key_store import GRACE_S, KeyStore
 from serve.access.listing import issued_object, key_object, tenant_object
-from serve.access.principal import Principal
-from serve.admin.authorization import PRINCIPAL
+from serve.admin.authorization import principal_of
 from serve.config.access import TenantName
+from serve.config.problems import first_problem
 from serve.errors import InvalidRequestError, StorageError
 from serve.proxy.headers import request_headers
 from serve.request.incoming import read_body
@@ -59,7 +59,7 @@ class KeysApi:
 
     async def keys(self, request: fastapi.Request, tenant: str | None = None) -> dict[str, Any]:
         """Lists the keys that the caller may manage, or those of one tenant."""
-        return _listing([key_object(key) for key in self._store.keys(_principal(request), tenant)])
+        return _listing([key_object(key) for key in self._store.keys(principal_of(request.scope), tenant)])
 
     async def create(self, request: fastapi.Request, response: fastapi.Response) -> dict[str, Any]:
         """Makes a key; the response is the only place where its token is ever seen.
@@ -68,7 +68,9 @@ class KeysApi:
         """
         terms = await _body(request, KeyTerms)
         with self._witness(request, "keys.create") as witness:
-            issued = self._store.create(terms, _principal(request), lambda key: witness(key.id, None, key_object(key)))
+            issued = self._store.create(
+                terms, principal_of(request.scope), lambda key: witness(key.id, None, key_object(key))
+            )
         response.headers.update(_NO_STORE)
         unmatched = [each for each in terms.models if not any(fnmatchcase(model, each) for model in self._models)]
         return {**issued_object(issued), **({"unmatched_models": unmatched} if unmatched and self._models else {})}
@@ -78,7 +80,7 @@ class KeysApi:
         grace_s = (await _body(request, RotationBody)).grace_s
         with self._witness(request, "keys.rotate") as witness:
             issued = self._store.rotate(
-                key_id, grace_s, _principal(request), lambda key: witness(key.id, None, key_object(key))
+                key_id, grace_s, principal_of(request.scope), lambda key: witness(key.id, None, key_object(key))
             )
         response.headers.update(_NO_STORE)
         return issued_object(issued)
@@ -86,7 +88,9 @@ class KeysApi:
     async def revoke(self, request: fastapi.Request, key_id: str) -> dict[str, Any]:
         """Ends a key for ever; within two seconds no replica takes it any more."""
         with self._witness(request, "keys.revoke") as witness:
-            key = self._store.revoke(key_id, _principal(request), lambda key: witness(key.id, key_object(key), None))
+            key = self._store.revoke(
+                key_id, principal_of(request.scope), lambda key: witness(key.id, key_object(key), None)
+            )
         return key_object(key)
 
     async def tenants(self) -> dict[str, Any]:
@@ -103,7 +107,7 @@ class KeysApi:
         before = [tenant_object(tenant) for tenant in self._store.tenants() if tenant.name == name]
         with self._witness(request, "tenants.set") as witness:
             tenant = self._store.set_tenant(
-                name, terms, _principal(request), lambda tenant: witness(name, before, tenant_object(tenant))
+                name, terms, principal_of(request.scope), lambda tenant: witness(name, before, tenant_object(tenant))
             )
         return tenant_object(tenant)
 
@@ -111,7 +115,7 @@ class KeysApi:
         """Takes a tenant's terms away; it must have no key."""
         before = [tenant_object(tenant) for tenant in self._store.tenants() if tenant.name == name]
         with self._witness(request, "tenants.remove") as witness:
-            self._store.remove_tenant(name, _principal(request), lambda: witness(name, before, None))
+            self._store.remove_tenant(name, principal_of(request.scope), lambda: witness(name, before, None))
         return {"name": name}
 
     @contextmanager
@@ -136,11 +140,6 @@ def _listing(objects: list[dict[str, Any]]) -> dict[str, Any]:
     return {"object": "list", "data": objects}
 
 
-def _principal(request: fastapi.Request) -> Principal:
-    principal: Principal = request.scope["state"][PRINCIPAL]
-    return principal
-
-
 async def _body(request: fastapi.Request, kind: type[Body]) -> Body:
     """Returns the body of a request, in which every field must be one that may be set; none at all is an empty one.
 
@@ -151,6 +150,5 @@ async def _body(request: fastapi.Request, kind: type[Body]) -> Body:
     try:
         return kind.model_validate_json(data or b"{}")
     except ValidationError as error:
-        first = error.errors(include_input=False)[0]
-        where = ".".join(map(str, first["loc"]))
-        raise InvalidRequestError(f"{where or 'the body'}: {first['msg']}", param=where or None) from None
+        where = ".".join(map(str, error.errors(include_input=False)[0]["loc"])) or None
+        raise InvalidRequestError(first_problem(error, "the body"), param=where) from None

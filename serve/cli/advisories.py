@@ -8,14 +8,13 @@ from typing import Annotated, Any
 
 import typer
 from packaging.version import InvalidVersion, Version
-from rich.table import Table
 
 from policies import Advisory, load_advisories
 from policies.advisory import LastCheck
 from policies.freshness import MAX_AGE_DAYS, cut_texts, stale
 from policies.vllm_args import installed_engine
 from serve.cli.laboratory import add_command
-from serve.cli.output import FOUND, Json, console, print_json
+from serve.cli.output import FOUND, Json, console, print_json, print_table
 from serve.config.compiled_policy import SHIPPED_ADVISORIES
 from serve.config.signed_index import INDEX, sign
 from serve.errors import ConfigError
@@ -52,11 +51,8 @@ def list_all(
     elif as_json:
         print_json([_summary(advisory) for advisory in advisories])
     else:
-        table = Table("advisory", "status", "severity", "unsafe", "title")
-        for advisory in advisories:
-            unsafe = ", ".join(advisory.unsafe)
-            table.add_row(advisory.id, advisory.status, advisory.severity, unsafe, advisory.title)
-        console().print(table)
+        rows = ((each.id, each.status, each.severity, ", ".join(each.unsafe), each.title) for each in advisories)
+        print_table(("advisory", "status", "severity", "unsafe", "title"), rows)
     for advisory in advisories:
         if advisory.problem and not as_json:
             typer.echo(f"{advisory.id}.yaml can't be read: {advisory.problem}", err=True)
@@ -80,11 +76,10 @@ def _list_stale(advisories: tuple[Advisory, ...], engines: Mapping[str, str], ma
     reasons = stale(advisories, engines, datetime.now(UTC).date(), max_age_days)
     if as_json:
         print_json([{"id": name, "why": why} for name, why in reasons.items()])
+    elif reasons:
+        print_table(("advisory", "why"), reasons.items())
     else:
-        table = Table("advisory", "why")
-        for name, why in reasons.items():
-            table.add_row(name, why)
-        console().print(table if reasons else "no advisory is stale")
+        console().print("no advisory is stale")
     if reasons:
         raise typer.Exit(FOUND)
 

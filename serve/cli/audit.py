@@ -5,11 +5,10 @@ from typing import Annotated
 
 import typer
 from rich.markup import escape
-from rich.table import Table
 
 from serve.admin.audit import verify
 from serve.cli.admin_api import LOCAL, Url, ask
-from serve.cli.output import FOUND, Json, console, print_json
+from serve.cli.output import FOUND, Json, console, print_json, print_table
 
 app = typer.Typer(help="Check the audit log, or list its newest lines.", no_args_is_help=True)
 
@@ -49,7 +48,4 @@ def list_lines(url: Url = LOCAL, limit: Limit = 20, as_json: Json = False) -> No
         print_json(lines)
         return
     names = ("time", "key", "tenant", "source", "action", "object", "reason")
-    table = Table(*names)
-    for line in lines:
-        table.add_row(*(escape(str(line[name])) for name in names))
-    console().print(table)
+    print_table(names, ((escape(str(line[name])) for name in names) for line in lines))

@@ -1,13 +1,13 @@
 """`specgate fetch`: checks that the models of this node's engines are present and complete, or downloads them."""
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.table import Table
 
-from serve.cli.output import FOUND, Json, console, print_json
+from serve.cli.output import FOUND, Json, print_json, print_table
 from serve.config.gateway import GatewayConfig
 from serve.launch import weights
 
@@ -30,13 +30,14 @@ def fetch(
     if as_json:
         print_json([asdict(folder) for folder in folders])
     else:
-        table = Table("folder", "GB", "missing", "used by", "hub")
-        for folder in folders:
-            missing = f"[red]{_shortened(folder.missing)}[/]" if folder.missing else "[green]nothing[/]"
-            table.add_row(folder.path, f"{folder.gigabytes:.1f}", missing, ", ".join(folder.used_by), folder.hub or "")
-        console().print(table)
+        print_table(("folder", "GB", "missing", "used by", "hub"), map(_row, folders))
     if any(folder.missing for folder in folders):
         raise typer.Exit(FOUND)
+
+
+def _row(folder: weights.Folder) -> Sequence[str]:
+    missing = f"[red]{_shortened(folder.missing)}[/]" if folder.missing else "[green]nothing[/]"
+    return folder.path, f"{folder.gigabytes:.1f}", missing, ", ".join(folder.used_by), folder.hub or ""
 
 
 def _shortened(missing: tuple[str, ...]) -> str:

@@ -1,10 +1,13 @@
-"""Keys and tenants as the commands reach them: at the admin API, or in the store's file without a gateway."""
+"""Keys and tenants as the commands reach them: at the admin API, or in the store's file without a gateway.
+
+Both say the same in JSON's terms, and raise `GatewayError` or `ConfigError` for what is refused.
+"""
 
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Annotated, Any, Protocol, get_args
+from typing import Annotated, Any, get_args
 from urllib.parse import quote, urlencode
 
 import typer
@@ -22,41 +25,6 @@ StateDir = Annotated[
     typer.Option("--state-dir", help="Use the store in this `access.state_dir` instead of the admin API."),
 ]
 Object = dict[str, Any]
-
-
-class KeyService(Protocol):
-    """The operations on keys and tenants, all in JSON's terms.
-
-    Every method raises `GatewayError` or `ConfigError` for what is refused.
-    """
-
-    def create(self, terms: KeyTerms) -> Object:
-        """Makes a key; returns it with its token."""
-        ...
-
-    def rotate(self, key_id: str, grace_s: float) -> Object:
-        """Gives a key another secret; returns it with its token."""
-        ...
-
-    def revoke(self, key_id: str) -> Object:
-        """Ends a key."""
-        ...
-
-    def keys(self, tenant: str | None) -> list[Object]:
-        """Returns the keys, or those of one tenant."""
-        ...
-
-    def set_tenant(self, name: str, terms: TenantRow) -> Object:
-        """Gives a tenant terms."""
-        ...
-
-    def remove_tenant(self, name: str) -> None:
-        """Takes a tenant's terms away."""
-        ...
-
-    def tenants(self) -> list[Object]:
-        """Returns the tenants that have terms of their own."""
-        ...
 
 
 class AdminKeys:
@@ -122,7 +90,7 @@ class StoredKeys:
 
 
 @contextmanager
-def key_service(url: str, state_dir: Path | None, *, begins: bool = False) -> Iterator[KeyService]:
+def key_service(url: str, state_dir: Path | None, *, begins: bool = False) -> Iterator[AdminKeys | StoredKeys]:
     """Yields the keys that a command is about. Without a folder of the store, they are reached through the admin API. A
     command that `begins` makes the store if there is none: whoever looks for a key in it has named another folder
     instead.

@@ -7,7 +7,6 @@ from typing import Annotated, Any
 
 import typer
 from pydantic import ValidationError
-from rich.table import Table
 
 from serve.access.key_file import KeyTerms, key_row, read_key_file
 from serve.access.key_record import SecretHash
@@ -16,7 +15,8 @@ from serve.access.listing import key_object
 from serve.access.token import claimed_id, digest, new_id, new_token
 from serve.cli.admin_api import LOCAL, Url
 from serve.cli.key_service import Object, StateDir, key_service, limits_of
-from serve.cli.output import Json, console, print_json
+from serve.cli.output import Json, console, print_json, print_table
+from serve.config.problems import first_problem
 from serve.errors import ConfigError
 
 app = typer.Typer(help="Make, list, rotate and revoke API keys.", no_args_is_help=True)
@@ -126,21 +126,19 @@ def list_all(
     if as_json:
         print_json(found)
         return
-    table = Table("id", "tenant", "name", "scopes", "models", "expires", "last used")
-    for key in found:
-        table.add_row(
-            key["id"], key["tenant"], key["name"], " ".join(key["scopes"]), " ".join(key["models"]),
-            key["expires"] or "never", key["last_used"] or "never",
-        )  # fmt: skip
-    console().print(table)
+    rows = (
+        (key["id"], key["tenant"], key["name"], " ".join(key["scopes"]), " ".join(key["models"]),
+         key["expires"] or "never", key["last_used"] or "never")
+        for key in found
+    )  # fmt: skip
+    print_table(("id", "tenant", "name", "scopes", "models", "expires", "last used"), rows)
 
 
 def _terms(**fields: Any) -> KeyTerms:
     try:
         return KeyTerms.model_validate(fields)
     except ValidationError as error:
-        first = error.errors(include_input=False)[0]
-        raise ConfigError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from error
+        raise ConfigError(first_problem(error, "the key")) from error
 
 
 def _made(terms: KeyTerms) -> tuple[Object, str]:

@@ -8,10 +8,12 @@ import json
 import os
 import signal
 import sys
+from collections.abc import Iterable
 from typing import Annotated, Any, NoReturn
 
 import typer
 from rich.console import Console
+from rich.table import Table
 from typer.core import TyperGroup
 
 from policies import PolicyError
@@ -65,6 +67,14 @@ def _refuse(message: str, cause: Exception) -> NoReturn:
 def console() -> Console:
     """Returns a console for reports; wide enough for tables if standard output is not a terminal."""
     return Console(width=None if sys.stdout.isatty() else 140, highlight=False)
+
+
+def print_table(columns: Iterable[str], rows: Iterable[Iterable[str]]) -> None:
+    """Print a table for people."""
+    table = Table(*columns)
+    for row in rows:
+        table.add_row(*row)
+    console().print(table)
 
 
 def print_json(value: Any) -> None:

@@ -1,13 +1,12 @@
 """`specgate quarantine`: lists a running gateway's quarantined pools; quarantines, releases or pins one."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 
 import typer
-from rich.table import Table
 
 from serve.cli.admin_api import LOCAL, Url, ask
-from serve.cli.output import Json, console, print_json
+from serve.cli.output import Json, console, print_json, print_table
 
 app = typer.Typer(help="List, set, lift or pin quarantines in a running gateway.", no_args_is_help=True)
 
@@ -67,16 +66,16 @@ def _show(cells: list[dict[str, Any]], as_json: bool) -> None:
     if not cells:
         console().print("no counts yet: no answer with tools or JSON has been checked")
         return
-    table = Table("model", "pool", "speculation", "class", "status", "answers", "clean", "bad rate, bounds", "why")
-    for cell in cells:
-        clean = "" if cell["clean_rate"] is None else f"{cell['clean_rate']:.1%}"
-        bounds = f"{cell['bad_rate_at_least']:.1%} to {cell['bad_rate_at_most']:.1%}" if cell["answers"] else ""
-        speculation = "on" if cell["speculative"] else "off"
-        table.add_row(
-            cell["model"], cell["pool"], speculation, cell["request_class"], _status(cell),
-            str(cell["answers"]), clean, bounds, cell["why"],
-        )  # fmt: skip
-    console().print(table)
+    columns = ("model", "pool", "speculation", "class", "status", "answers", "clean", "bad rate, bounds", "why")
+    print_table(columns, map(_row, cells))
+
+
+def _row(cell: dict[str, Any]) -> Sequence[str]:
+    clean = "" if cell["clean_rate"] is None else f"{cell['clean_rate']:.1%}"
+    bounds = f"{cell['bad_rate_at_least']:.1%} to {cell['bad_rate_at_most']:.1%}" if cell["answers"] else ""
+    speculation = "on" if cell["speculative"] else "off"
+    place = (cell["model"], cell["pool"], speculation, cell["request_class"])
+    return (*place, _status(cell), str(cell["answers"]), clean, bounds, cell["why"])
 
 
 def _status(cell: dict[str, Any]) -> str:

@@ -1,12 +1,12 @@
 """`specgate shadow`: the verdict on the candidate pools of a running gateway."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import typer
-from rich.table import Table
 
 from serve.cli.admin_api import LOCAL, Url, ask
-from serve.cli.output import FOUND, Json, console, print_json
+from serve.cli.output import FOUND, Json, console, print_json, print_table
 
 
 def shadow(url: Url = LOCAL, as_json: Json = False) -> None:
@@ -17,17 +17,23 @@ def shadow(url: Url = LOCAL, as_json: Json = False) -> None:
     elif not rows:
         console().print("no pairs yet: a model needs `shadow: {pool: NAME}` and requests with tools or JSON")
     else:
-        console().print(_table(rows))
+        columns = ("model", "candidate", "class", "verdict", "pairs", "bad: its, ours, both", "difference", "time")
+        print_table(columns, map(_row, rows))
     if any(row["verdict"] == "reject" for row in rows):
         raise typer.Exit(FOUND)
 
 
-def _table(rows: list[dict[str, Any]]) -> Table:
-    table = Table("model", "candidate", "class", "verdict", "pairs", "bad: its, ours, both", "difference", "time")
-    for row in rows:
-        bad = f"{row['candidate_bad']}, {row['served_bad']}, {row['both_bad']}"
-        bounds = f"{row['difference']:+.2%} ({row['at_least']:+.2%} to {row['at_most']:+.2%})"
-        time = f"its {row['candidate_mean_s']:.2f} s, ours {row['served_mean_s']:.2f} s"
-        name = row["request_class"] or "all"
-        table.add_row(row["model"], row["pool"], name, row["verdict"], str(row["pairs"]), bad, bounds, time)
-    return table
+def _row(row: dict[str, Any]) -> Sequence[str]:
+    bad = f"{row['candidate_bad']}, {row['served_bad']}, {row['both_bad']}"
+    bounds = f"{row['difference']:+.2%} ({row['at_least']:+.2%} to {row['at_most']:+.2%})"
+    time = f"its {row['candidate_mean_s']:.2f} s, ours {row['served_mean_s']:.2f} s"
+    return (
+        row["model"],
+        row["pool"],
+        row["request_class"] or "all",
+        row["verdict"],
+        str(row["pairs"]),
+        bad,
+        bounds,
+        time,
+    )

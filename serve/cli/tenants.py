@@ -1,17 +1,17 @@
 """`specgate tenants`: the terms of the teams that share a gateway."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated
 
 import typer
 from pydantic import TypeAdapter, ValidationError
-from rich.table import Table
 
 from serve.access.key_file import TenantRow
 from serve.cli.admin_api import LOCAL, Url
-from serve.cli.key_service import StateDir, key_service, limits_of, limits_of_models
-from serve.cli.output import Json, console, print_json
+from serve.cli.key_service import Object, StateDir, key_service, limits_of, limits_of_models
+from serve.cli.output import Json, console, print_json, print_table
 from serve.config.access import TenantName
+from serve.config.problems import first_problem
 from serve.errors import ConfigError
 
 app = typer.Typer(help="List, set and remove the terms of tenants.", no_args_is_help=True)
@@ -46,8 +46,7 @@ def set_terms(
         TypeAdapter[str](TenantName).validate_python(name)
         terms = TenantRow.model_validate(fields)
     except ValidationError as error:
-        first = error.errors(include_input=False)[0]
-        raise ConfigError(f"{'.'.join(map(str, first['loc'])) or name}: {first['msg']}") from error
+        raise ConfigError(first_problem(error, name)) from error
     with key_service(url, state_dir, begins=True) as keys:
         tenant = keys.set_tenant(name, terms)
     if as_json:
@@ -74,12 +73,13 @@ def list_all(url: Url = LOCAL, state_dir: StateDir = None, as_json: Json = False
     if as_json:
         print_json(tenants)
         return
-    table = Table("tenant", "weight", "limits", "limits of models", "first priority")
-    for tenant in tenants:
-        of_models = "; ".join(f"{model}: {_limits(each)}" for model, each in tenant["model_limits"].items())
-        limits = _limits(tenant["limits"])
-        table.add_row(tenant["name"], f"{tenant['weight']:g}", limits, of_models, tenant["priority_ceiling"])
-    console().print(table)
+    print_table(("tenant", "weight", "limits", "limits of models", "first priority"), map(_row, tenants))
+
+
+def _row(tenant: Object) -> Sequence[str]:
+    of_models = "; ".join(f"{model}: {_limits(each)}" for model, each in tenant["model_limits"].items())
+    terms = (f"{tenant['weight']:g}", _limits(tenant["limits"]), of_models, tenant["priority_ceiling"])
+    return (tenant["name"], *terms)
 
 
 def _limits(limits: Mapping[str, float | None]) -> str:

@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -32,18 +33,16 @@ def up(
     Exit code 1 if something in it cannot work. Nothing is started unless all checks pass.
     """
     report = check_file(cluster)
-    findings = [*report.findings, *_hazards(report)]
+    report = replace(report, findings=(*report.findings, *_hazards(report)))
     if as_json:
-        print_json(
-            {**report.to_dict(), "findings": [_plain(finding) for finding in findings], "ok": not _errors(findings)}
-        )
+        print_json(report.to_dict())
     else:
-        _print(report, findings)
-    if _errors(findings):
+        _print(report)
+    if not report.ok:
         raise typer.Exit(FOUND)
     if check:
         return
-    if any(finding.level == "todo" for finding in findings):
+    if any(finding.level == "todo" for finding in report.findings):
         raise ConfigError(f"{cluster} still has the placeholders listed above; replace them and try again")
     raise typer.Exit(subprocess.run(["ray", "up", "--yes", str(_complete(cluster))], check=False).returncode)
 
@@ -72,15 +71,7 @@ def _complete(cluster: Path) -> Path:
     return target
 
 
-def _errors(findings: list[ClusterFinding]) -> bool:
-    return any(finding.level == "error" for finding in findings)
-
-
-def _plain(finding: ClusterFinding) -> dict[str, str]:
-    return {"level": finding.level, "about": finding.about, "message": finding.message}
-
-
-def _print(report: CheckReport, findings: list[ClusterFinding]) -> None:
+def _print(report: CheckReport) -> None:
     out = console()
     nodes = Table("node", "offers", "gets", title="Nodes", title_justify="left")
     for node in report.nodes:
@@ -89,11 +80,11 @@ def _print(report: CheckReport, findings: list[ClusterFinding]) -> None:
     out.print(nodes)
     if report.fits:
         out.print(_memory(report))
-    for finding in findings:
+    for finding in report.findings:
         out.print(f"[{_STYLE[finding.level]}]{finding.level:8}[/]{finding.about}: ", end="")
         out.print(finding.message, markup=False)
-    todo = sum(finding.level == "todo" for finding in findings)
-    if _errors(findings):
+    todo = sum(finding.level == "todo" for finding in report.findings)
+    if not report.ok:
         out.print("[red]cannot work as configured[/]")
     elif todo:
         out.print(f"[yellow]no problems found, but {todo} placeholders to replace before it can start[/]")
@@ -103,17 +94,9 @@ def _print(report: CheckReport, findings: list[ClusterFinding]) -> None:
 
 def _memory(report: CheckReport) -> Table:
     columns = (
-        "pool",
-        "GPUs",
-        "budget",
-        "weights",
-        "drafter",
-        "reserve",
-        "states",
-        "KV tokens",
-        "max-model-len",
+        "pool", "GPUs", "budget", "weights", "drafter", "reserve", "states", "KV tokens", "max-model-len",
         "per sequence",
-    )
+    )  # fmt: skip
     title = "Memory of one GPU in GiB, estimated (docs/how-to/plan-capacity.md)"
     table = Table(*columns, title=title, title_justify="left")
     for fit in report.fits:

@@ -7,10 +7,9 @@ from typing import Annotated, Any
 from urllib.parse import urlencode
 
 import typer
-from rich.table import Table
 
 from serve.cli.admin_api import LOCAL, Url, ask
-from serve.cli.output import Json, console, print_json
+from serve.cli.output import Json, print_json, print_table
 from serve.limits.api import dimensions, instant
 from serve.limits.book import read
 from serve.limits.usage import USAGE_COLUMNS
@@ -45,17 +44,11 @@ def usage(
     elif as_csv:
         _print_csv((*names, *USAGE_COLUMNS), rows)
     else:
-        _print_table((*names, *USAGE_COLUMNS), rows)
+        columns = (*names, *USAGE_COLUMNS)
+        print_table(columns, ((str(row[column]) for column in columns) for row in rows))
 
 
 def _print_csv(columns: Sequence[str], rows: Sequence[dict[str, Any]]) -> None:
     writer = csv.DictWriter(sys.stdout, columns, lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
-
-
-def _print_table(columns: Sequence[str], rows: Sequence[dict[str, Any]]) -> None:
-    table = Table(*columns)
-    for row in rows:
-        table.add_row(*(str(row[column]) for column in columns))
-    console().print(table)

@@ -23,6 +23,12 @@ def problems_of(error: ValidationError, schema: type[BaseModel]) -> Iterator[str
         yield f"{'.'.join(map(str, place)) or '(root)'}: {message}"
 
 
+def first_problem(error: ValidationError, whole: str) -> str:
+    """Returns the first problem with its place, or with `whole` if it has none; it repeats no value."""
+    first = error.errors(include_input=False)[0]
+    return f"{'.'.join(map(str, first['loc'])) or whole}: {first['msg']}"
+
+
 def _unknown(key: str, known: Sequence[str]) -> str:
     if close := get_close_matches(key, known, n=1):
         return f"unknown key; did you mean `{close[0]}`?"

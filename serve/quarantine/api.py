@@ -7,6 +7,7 @@ import fastapi
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from policies import Cell, Policy, PolicyError, mask_of_class
+from serve.config.problems import first_problem
 from serve.errors import InvalidRequestError
 from serve.proxy.headers import request_headers
 from serve.quarantine.detector import Action
@@ -74,8 +75,7 @@ def parse_order(body: bytes, policy: Policy) -> Order:
         order = OrderBody.model_validate_json(body)
         mask_of_class(order.request_class)
     except ValidationError as error:
-        first = error.errors()[0]
-        raise InvalidRequestError(f"{'.'.join(map(str, first['loc'])) or 'the body'}: {first['msg']}") from error
+        raise InvalidRequestError(first_problem(error, "the body")) from error
     except PolicyError as error:
         raise InvalidRequestError(str(error), param="request_class") from error
     model = policy.models.get(order.model)

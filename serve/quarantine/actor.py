@@ -12,14 +12,15 @@ from pathlib import Path
 from serve.config.regular_file import open_regular, read_regular, write_whole
 from serve.errors import SharedStateError
 from serve.quarantine.detector import VERSION, Detector, DetectorTerms
-from serve.quarantine.kept_state import MOST_BYTES, parsed
 from serve.quarantine.messages import Counts, DetectorState, Order
+from serve.quarantine.record import parsed
 from serve.shared.link import Link, LocalLink
 from serve.shared.report import SETTLE_S, Acknowledgement, Pending, Register, Report
 
 log = logging.getLogger("ray.serve.specgate.quarantine")
 
 _SAVE_PERIOD_S = 10.0
+_MOST_BYTES = 64 * 2**20
 
 
 class QuarantineActor:
@@ -71,9 +72,9 @@ class QuarantineActor:
     def _load(self, path: Path) -> None:
         """Offers the state in a file; moves a file that can't be used out of the way."""
         try:
-            kept = parsed(read_regular(path, MOST_BYTES))
+            kept = parsed(read_regular(path, _MOST_BYTES))
             Detector(DetectorTerms()).restore(kept)
-            self._register.offer(Acknowledgement(0, kept.get("revision", 1), kept, kept.get("reports", {})))
+            self._register.offer(Acknowledgement(0, kept["revision"], kept, kept["reports"]))
         except FileNotFoundError:
             return
         except (OSError, ValueError) as error:

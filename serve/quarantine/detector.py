@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
+
+from msgspec import convert, to_builtins
 
 from policies import Cell, QuarantineReason
 from policies.classes import copying_classes
@@ -17,7 +19,7 @@ from policies.decide import PROBE_SHARE
 from serve.config.quarantine import QuarantineConfig
 from serve.quarantine.confidence import lower_bound, upper_bound
 from serve.quarantine.evidence import RETURNING, SUSPECTED, UNSUSPECTED, TrialCounts, bets, capital
-from serve.quarantine.record import BLOCKS, RECENT, CellRecord, Change, EchoRecord, Status
+from serve.quarantine.record import BLOCKS, CellRecord, Change, DetectorRecords, EchoKey, EchoRecord, Status
 from serve.quarantine.sequential import is_rarer
 
 # Of the state and of all messages between gateway replicas and the shared detector.
@@ -28,7 +30,6 @@ _CLEAN_ALPHA = 0.05
 MOST_CHANGES = 50  # that are remembered
 
 ECHO = "echo"  # in place of a request class, where rows and changes are about identifiers that a pool copied
-EchoKey = tuple[str, str, bool]  # model, pool, with speculation
 
 Action = Literal["quarantine", "lift", "pin"]
 _ACTIONS: Mapping[Action, tuple[Status, bool]] = {
@@ -121,13 +122,10 @@ class Detector:
         Counts, trials and echoes are those since the last call; `now_s` is in Unix time.
         """
         for cell, outcome, answers in counts:
-            record = self._records.setdefault(cell, CellRecord())
-            if record.outcomes.total() >= RECENT:
-                record.outcomes.clear()
-            record.outcomes[outcome] += answers
+            self._record(cell).count(outcome, answers)
         tried: dict[Cell, CellRecord] = {}
         for cell, own_share, kind, number, suspected in trials:
-            record = self._records.setdefault(cell, CellRecord())
+            record = self._record(cell)
             if own_share == self._own_share(record):
                 record.prepare(own_share, suspected)
                 record.add(TrialCounts(**{kind: number}))
@@ -175,8 +173,8 @@ class Detector:
 
     def echo_build(self, key: EchoKey) -> tuple[str, bool]:
         """Returns the build of a pool that was asked to copy last, and whether there was a finding on it."""
-        echo = self._echoes.get(key, EchoRecord())
-        return echo.build, echo.judged
+        echo = self._echoes.get(key)
+        return ("", False) if echo is None else (echo.build, echo.judged)
 
     def _copied(self, echoes: Iterable[EchoCount], now_s: float) -> list[Change]:
         """Counts what was copied, and returns the changes of status.
@@ -184,7 +182,8 @@ class Detector:
         That a pool is corrupt is concluded once its reference certainly is not: some models can't copy.
         """
         for model, pool, speculative, build, identifiers, corrupted in echoes:
-            self._echoes.setdefault((model, pool, speculative), EchoRecord()).add(build, identifiers, corrupted)
+            key = (model, pool, speculative)
+            self._echoes.setdefault(key, EchoRecord(key)).add(build, identifiers, corrupted)
         changes = []
         for key, echo in self._echoes.items():
             cell, finding = Cell(*key, ECHO), echo.finding
@@ -220,7 +219,7 @@ class Detector:
 
     def why(self, cell: Cell) -> str:
         """Returns the reason for the cell's current status; empty if it never changed."""
-        return self._records.get(cell, CellRecord()).why
+        return self._records[cell].why if cell in self._records else ""
 
     def view(self) -> list[dict[str, Any]]:
         """Returns every record with its bounds, for operators."""
@@ -231,10 +230,10 @@ class Detector:
 
     def as_dict(self) -> dict[str, Any]:
         """Returns the whole state as plain values, fit for JSON."""
-        entries = [{"cell": list(cell), **record.as_dict()} for cell, record in self._records.items()]
-        echoes = [{"key": list(key), **asdict(echo)} for key, echo in self._echoes.items()]
-        changes = [change.as_dict() for change in self._changes]
-        return {"version": VERSION, "entries": entries, "echoes": echoes, "changes": changes}
+        echoes = list(self._echoes.values())
+        records = DetectorRecords(VERSION, list(self._records.values()), list(self._changes), echoes)
+        state: dict[str, Any] = to_builtins(records)
+        return state
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Replaces the state by one from `as_dict`.
@@ -244,18 +243,16 @@ class Detector:
         """
         if state.get("version") not in (_WITHOUT_ECHOES, VERSION):
             raise ValueError(f"the quarantine state has version {state.get('version')!r}; expected version {VERSION}")
-        self._records = {
-            Cell(*entry["cell"]): CellRecord.from_dict({name: value for name, value in entry.items() if name != "cell"})
-            for entry in state["entries"]
-        }
-        self._echoes = {
-            (model, pool, speculative): EchoRecord(**values)
-            for model, pool, speculative, values in (_echo_of(entry) for entry in state.get("echoes", ()))
-        }
-        self._changes = deque(map(Change.from_dict, state["changes"]), MOST_CHANGES)
+        records = convert(state, DetectorRecords)
+        self._records = {record.cell: record for record in records.entries}
+        self._echoes = {echo.key: echo for echo in records.echoes}
+        self._changes = deque(records.changes, MOST_CHANGES)
+
+    def _record(self, cell: Cell) -> CellRecord:
+        return self._records.setdefault(cell, CellRecord(cell))
 
     def _apply(self, change: Change) -> None:
-        self._records.setdefault(change.cell, CellRecord()).apply(change)
+        self._record(change.cell).apply(change)
         self._changes.append(change)
 
     def _own_share(self, record: CellRecord) -> float:
@@ -284,29 +281,24 @@ class Detector:
         return pool is not None and (cell.pool, cell.speculative) != (pool, False)
 
     def _echo_row(self, key: EchoKey, echo: EchoRecord) -> dict[str, Any]:
-        cell, good, alpha = Cell(*key, ECHO), echo.trials - echo.corrupted, self.terms.settings.alpha / 2
-        return {
-            **cell._asdict(),
-            "status": echo.status,
-            "held": False,
-            "by": "echo",
-            "since_s": echo.since_s,
-            "why": echo.why,
-            "answers": echo.trials,
-            "bad": echo.corrupted,
-            "clean_rate": good / echo.trials if echo.trials else None,
-            "bad_rate_at_least": lower_bound(echo.corrupted, good, alpha),
-            "bad_rate_at_most": upper_bound(echo.corrupted, good, alpha),
-            "outcomes": {"copied": good, "changed": echo.corrupted},
-            "suspected": False,
-            "reference": not self._is_compared(cell) and cell.model in self.terms.references,
-            "trials": {"own": echo.trials, "reference": 0},
-        }
+        good, bad = echo.trials - echo.corrupted, echo.corrupted
+        trials = TrialCounts(own_good=good, own_bad=bad)
+        return self._shown(Cell(*key, ECHO), echo, good, bad, {"copied": good, "changed": bad}, trials)
 
     def _row(self, cell: Cell, record: CellRecord) -> dict[str, Any]:
-        alpha = self.terms.settings.alpha / 2
-        total = record.outcomes.total()
         trials = sum(record.trials, TrialCounts())
+        return self._shown(cell, record, record.good, record.bad, record.outcomes, trials)
+
+    def _shown(
+        self,
+        cell: Cell,
+        record: CellRecord | EchoRecord,
+        good: int,
+        bad: int,
+        outcomes: Mapping[str, int],
+        trials: TrialCounts,
+    ) -> dict[str, Any]:
+        alpha = self.terms.settings.alpha / 2
         return {
             **cell._asdict(),
             "status": record.status,
@@ -314,25 +306,20 @@ class Detector:
             "by": record.by,
             "since_s": record.since_s,
             "why": record.why,
-            "answers": total,
-            "bad": record.bad,
-            "clean_rate": record.good / total if total else None,
-            "bad_rate_at_least": lower_bound(record.bad, record.good, alpha),
-            "bad_rate_at_most": upper_bound(record.bad, record.good, alpha),
-            "outcomes": dict(record.outcomes),
+            "answers": good + bad,
+            "bad": bad,
+            "clean_rate": good / (good + bad) if good + bad else None,
+            "bad_rate_at_least": lower_bound(bad, good, alpha),
+            "bad_rate_at_most": upper_bound(bad, good, alpha),
+            "outcomes": dict(outcomes),
             "suspected": record.suspected,
             "reference": not self._is_compared(cell) and cell.model in self.terms.references,
             "trials": {"own": trials.own, "reference": trials.reference},
         }
 
 
-def _echo_of(entry: Mapping[str, Any]) -> tuple[str, str, bool, dict[str, Any]]:
-    model, pool, speculative = entry["key"]
-    return model, pool, speculative, {name: value for name, value in entry.items() if name != "key"}
-
-
 def _looks_clean(record: CellRecord) -> bool:
-    return record.bad <= CLEAN * record.outcomes.total()
+    return record.bad <= CLEAN * record.answers
 
 
 def _is_clean(record: CellRecord) -> bool:

@@ -26,9 +26,12 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate
 from operator import add, mul
-from typing import Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
+
+from msgspec import Meta
 
 Side = Literal["worse", "no_worse"]
+Count = Annotated[int, Meta(ge=0, lt=2**53)]  # which JSON can tell
 
 
 class TrialCounts(NamedTuple):
@@ -43,18 +46,18 @@ class TrialCounts(NamedTuple):
         own_left, reference_left: The first answer was given up before its end.
     """
 
-    own_good: int = 0
-    own_bad: int = 0
-    own_both: int = 0
-    own_unseen: int = 0
-    own_absent: int = 0
-    own_left: int = 0
-    reference_good: int = 0
-    reference_bad: int = 0
-    reference_both: int = 0
-    reference_unseen: int = 0
-    reference_absent: int = 0
-    reference_left: int = 0
+    own_good: Count = 0
+    own_bad: Count = 0
+    own_both: Count = 0
+    own_unseen: Count = 0
+    own_absent: Count = 0
+    own_left: Count = 0
+    reference_good: Count = 0
+    reference_bad: Count = 0
+    reference_both: Count = 0
+    reference_unseen: Count = 0
+    reference_absent: Count = 0
+    reference_left: Count = 0
 
     def __add__(self, other: TrialCounts) -> TrialCounts:  # type: ignore[override]
         return TrialCounts(*map(sum, zip(self, other, strict=True)))

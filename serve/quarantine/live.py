@@ -10,12 +10,15 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from random import random
 from typing import Any
 
+from msgspec import to_builtins
+
 from policies import Cell, Draw, Policy, Trial, TrialTerms, is_suspected, quarantine, reference_pool
 from serve.config.guard import GuardConfig
 from serve.config.quarantine import QuarantineConfig
 from serve.guard.attempt_result import AttemptResult
-from serve.quarantine.detector import Detector, DetectorTerms, EchoCount, EchoKey, sample_share
+from serve.quarantine.detector import Detector, DetectorTerms, EchoCount, sample_share
 from serve.quarantine.messages import Order
+from serve.quarantine.record import EchoKey
 from serve.quarantine.shared_detector import SharedDetector
 from serve.shared.link import Link
 
@@ -156,7 +159,7 @@ class QuarantinedPolicy(LivePolicy):
         """Returns the last changes of cells of the current pools, newest first, for operators."""
         pools = {(facts.model, facts.pool) for facts in self.policy.facts}
         found = [change for change in self._shared.detector.changes() if change.cell[:2] in pools]
-        return [{**change.cell._asdict(), **change.as_dict()} for change in found]
+        return [{**change.cell._asdict(), **to_builtins(change)} for change in found]
 
     def detector_age_s(self) -> float:
         """Returns the seconds since the shared detector last answered this replica."""

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
+
+import msgspec
+from msgspec import Meta, Struct
 
 from policies import Cell, QuarantineReason
 from serve.guard.core.verdict import Outcome
-from serve.quarantine.evidence import TrialCounts
+from serve.quarantine.evidence import Count, TrialCounts
 from serve.quarantine.sequential import Finding, SequentialTest
 
 BLOCKS = 8  # that a window's trials are cut into: bets begin with each
@@ -17,10 +18,12 @@ RECENT = 2000  # answers after which their counting restarts, so that rates are 
 
 Status = Literal["open", "quarantined"]
 By = Literal["test", "operator", "echo"]
+Share = Annotated[float, Meta(ge=0, le=1)]
+UnixTime = Annotated[float, Meta(ge=0, lt=1e12)]
+EchoKey = tuple[str, str, bool]  # model, pool, with speculation
 
 
-@dataclass(frozen=True)
-class Change:
+class Change(Struct, frozen=True, forbid_unknown_fields=True):
     """A change of a cell's status.
 
     Attributes:
@@ -33,24 +36,14 @@ class Change:
     cell: Cell
     status: Status
     by: By
-    at_s: float
+    at_s: UnixTime
     why: str
     held: bool = False
-    answers: int = 0
+    answers: Count = 0
     operator: str = ""
 
-    def as_dict(self) -> dict[str, Any]:
-        """Returns plain values, fit for JSON."""
-        return {**asdict(self), "cell": list(self.cell)}
 
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Change:
-        """Restores a change from `as_dict`, with or without a round trip through JSON."""
-        return cls(**{**values, "cell": Cell(*values["cell"])})
-
-
-@dataclass
-class CellRecord:
+class CellRecord(Struct, forbid_unknown_fields=True):
     """One cell's outcomes and status.
 
     Attributes:
@@ -61,24 +54,35 @@ class CellRecord:
         since_s: Unix time of the last change.
     """
 
-    outcomes: Counter[str] = field(default_factory=Counter)
-    trials: list[TrialCounts] = field(default_factory=list)
-    own_share: float = 0.0
+    cell: Cell
+    outcomes: dict[str, Count] = {}
+    trials: Annotated[list[TrialCounts], Meta(max_length=BLOCKS)] = []
+    own_share: Share = 0.0
     suspected: bool = False
     status: Status = "open"
     held: bool = False
     by: By = "test"
-    since_s: float = 0.0
+    since_s: UnixTime = 0.0
     why: str = ""
-    decided_by: int = 0
+    decided_by: Count = 0
+
+    @property
+    def answers(self) -> int:
+        return sum(self.outcomes.values())
 
     @property
     def good(self) -> int:
-        return self.outcomes[Outcome.CLEAN]
+        return self.outcomes.get(Outcome.CLEAN, 0)
 
     @property
     def bad(self) -> int:
-        return self.outcomes.total() - self.good
+        return self.answers - self.good
+
+    def count(self, outcome: str, answers: int) -> None:
+        """Counts first answers, from the start again once there are many."""
+        if self.answers >= RECENT:
+            self.outcomes = {}
+        self.outcomes[outcome] = self.outcomes.get(outcome, 0) + answers
 
     @property
     def reason(self) -> QuarantineReason:
@@ -115,23 +119,11 @@ class CellRecord:
         self.since_s = change.at_s
         self.why = change.why
         self.decided_by = change.answers
-        self.outcomes = Counter()
+        self.outcomes = {}
         self.trials = []
 
-    def as_dict(self) -> dict[str, Any]:
-        """Returns plain values, fit for JSON."""
-        named = asdict(self)
-        return {**named, "outcomes": dict(self.outcomes), "trials": [list(block) for block in self.trials]}
 
-    @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> CellRecord:
-        """Restores a record from `as_dict`, with or without a round trip through JSON."""
-        trials = [TrialCounts(*block) for block in values["trials"]]
-        return cls(**{**values, "outcomes": Counter(values["outcomes"]), "trials": trials})
-
-
-@dataclass
-class EchoRecord:
+class EchoRecord(Struct, forbid_unknown_fields=True):
     """The echo canary's identifiers that one pool has copied, right and wrong.
 
     Attributes:
@@ -143,13 +135,17 @@ class EchoRecord:
         why: The figures of the last finding.
     """
 
+    key: EchoKey
     build: str = ""
-    trials: int = 0
-    corrupted: int = 0
+    trials: Count = 0
+    corrupted: Count = 0
     judged: bool = False
     status: Status = "open"
-    since_s: float = 0.0
+    since_s: UnixTime = 0.0
     why: str = ""
+    held: ClassVar[bool] = False
+    suspected: ClassVar[bool] = False
+    by: ClassVar[By] = "echo"
 
     def add(self, build: str, trials: int, corrupted: int) -> None:
         """Counts what was copied."""
@@ -171,3 +167,32 @@ class EchoRecord:
         self.status, self.since_s = status, now_s if changed else self.since_s
         self.judged, self.trials, self.corrupted = True, 0, 0
         return changed
+
+
+class DetectorRecords(Struct):
+    """The whole state of a detector, as replicas, the shared detector and its file exchange it."""
+
+    version: int
+    entries: list[CellRecord]
+    changes: list[Change]
+    echoes: list[EchoRecord] = []
+
+
+class KeptRecords(DetectorRecords):
+    """The state in a file, with the version of the shared state and the number of each replica's last report."""
+
+    revision: Count = 1
+    reports: dict[str, Count] = {}
+
+
+def parsed(data: bytes) -> Mapping[str, Any]:
+    """Returns the state in a file's content: whatever is there, only numbers that can be true come out of it.
+
+    Raises:
+        ValueError: It is none.
+    """
+    try:
+        kept: Mapping[str, Any] = msgspec.to_builtins(msgspec.json.decode(data, type=KeptRecords))
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
+        raise ValueError(f"no state of quarantine: {error}") from None
+    return kept

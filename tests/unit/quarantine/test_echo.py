@@ -13,7 +13,7 @@ from policies.classes import copying_classes
 from policies.quarantine import mask_of_class
 from serve.config.quarantine import QuarantineConfig
 from serve.quarantine.detector import ECHO, Detector, DetectorTerms, EchoCount
-from serve.quarantine.kept_state import parsed
+from serve.quarantine.record import parsed
 
 FAST, SLOW = ("m", "fast", True), ("m", "slow", False)
 MOST = 3200

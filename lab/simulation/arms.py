@@ -1,7 +1,7 @@
 """The arms: in which order a request's allowed candidates are tried. None ever adds a candidate."""
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from typing import Protocol
 
@@ -119,7 +119,7 @@ class Specgate:
     def ended(self, request: SimRequest, now_s: float) -> None:
         self._at(now_s)
         sent = self._sent.pop(request)
-        sent.response = _Response(request)
+        sent.last_frames().whole(_answer(request))
         sent.end()
 
     def _at(self, now_s: float) -> None:
@@ -130,19 +130,17 @@ class Specgate:
             self.load.check()
 
 
-class _Response:
-    """The end of an engine's response: usage, and a report on drafts if there were any."""
-
-    def __init__(self, request: SimRequest) -> None:
-        tokens = request.output_tokens
-        steps = max(1, math.ceil(tokens / request.length))
-        usage = b'{"usage":{"completion_tokens":%d}' % tokens
-        if request.length > 1.0:
-            usage += (
-                b',"metrics":{"speculative_decoding":{"num_spec_steps":%d,"num_accepted_draft_tokens":%d,'
-                b'"num_draft_tokens":%d}}' % (steps, tokens - steps, 8 * tokens)
-            )
-        self.last: Iterable[bytes] = (usage + b"}",)
+def _answer(request: SimRequest) -> bytes:
+    """Returns the end of an engine's response: usage, and a report on drafts if there were any."""
+    tokens = request.output_tokens
+    steps = max(1, math.ceil(tokens / request.length))
+    usage = b'{"usage":{"completion_tokens":%d}' % tokens
+    if request.length > 1.0:
+        usage += (
+            b',"metrics":{"speculative_decoding":{"num_spec_steps":%d,"num_accepted_draft_tokens":%d,'
+            b'"num_draft_tokens":%d}}' % (steps, tokens - steps, 8 * tokens)
+        )
+    return usage + b"}"
 
 
 def routing(config: GatewayConfig) -> GatewayConfig:

@@ -8,7 +8,7 @@ from hashlib import sha256
 from serve.config.rate_limits import StoreConfig
 from serve.limits.book import UsageBook
 from serve.limits.ledger import Ledger
-from serve.shared.link import Link, LocalLink
+from serve.shared.link import Link, link_to
 from serve.shared.report import SETTLE_S
 
 VERSION = 4  # of the messages
@@ -36,20 +36,10 @@ class LedgerActor(Ledger):
 
 
 def connect(application: str | None, state_dir: str | None, store: StoreConfig | None = None) -> Link:
-    """Returns a link to the ledger.
-
-    Args:
-        application: Name of the Serve application: each has its own ledger; None outside Ray, where this replica has
-            one of its own.
-        state_dir: Folder of the usage; None keeps it in memory.
-        store: As for `LedgerActor`.
-    """
-    if application is None:
-        return LocalLink(LedgerActor(state_dir, 0.0, store))
-    from serve.shared.ray_link import RayLink  # only here, as a gateway on one machine does without Ray
-
-    name = f"{application}-ledger-v{VERSION}"
+    """Returns a link to the ledger of a Serve application; see `link_to` and `LedgerActor`."""
+    name = f"ledger-v{VERSION}"
     if store is not None:  # another store, another actor; nobody asks the old one once its last replica has gone
         name = f"{name}-{sha256(repr(store).encode()).hexdigest()[:8]}"
+    settle_s = 0.0 if application is None else SETTLE_S
     # The file is on the head node, whose death is the cluster's anyway.
-    return RayLink(name, LedgerActor, state_dir, SETTLE_S, store, noun="ledger", on_head=True)
+    return link_to(application, name, LedgerActor, state_dir, settle_s, store, noun="ledger", on_head=True)

@@ -104,10 +104,6 @@ class RateSlice(_Slice):
         self.used_s = now_s
         return True
 
-    def undo(self, amount: float) -> None:
-        """Takes back a spending that led to nothing."""
-        self.settle(amount, 0.0)
-
     def settle(self, reserved: float, actual: float) -> None:
         """Returns what was reserved and not used, or owes what was used beyond."""
         difference = reserved - actual
@@ -226,10 +222,6 @@ class SeatSlice(_Slice):
         self._peak = max(self._peak, self.in_use)
         self.used_s = now_s
         return True
-
-    def undo(self, amount: float) -> None:
-        """Takes back what led to nothing."""
-        self.settle(amount, 0.0)
 
     def settle(self, reserved: float, actual: float) -> None:
         """Frees the seat, whatever the request cost."""
@@ -370,6 +362,6 @@ def reserve(slices: Sequence[Slice], cost: float, now_s: float) -> Reservation |
     for place, held in enumerate(slices):
         if not held.take(cost if held.kind == "tokens" else 1.0, now_s):
             for other in slices[:place]:
-                other.undo(other.amount(cost))
+                other.settle(other.amount(cost), 0.0)
             return None
     return Reservation(slices, cost)

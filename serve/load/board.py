@@ -14,7 +14,7 @@ from serve.load.null import AnyLoad
 from serve.load.report import LoadReport, PoolKey, total
 from serve.routing.fair_queue import QueueReport
 from serve.routing.pool import Pool
-from serve.shared.link import Link, LocalLink
+from serve.shared.link import Link, link_to
 from serve.shared.report import Acknowledgement, Pending, Register, Report, Reporter
 
 log = logging.getLogger("ray.serve.specgate.load")
@@ -117,14 +117,5 @@ class SharedLoad:
 
 
 def connect(application: str | None) -> Link:
-    """Returns a link to the board.
-
-    Args:
-        application: Name of the Serve application: each has its own; None outside Ray, where this replica is the only
-            one.
-    """
-    if application is None:
-        return LocalLink(LoadBoard())
-    from serve.shared.ray_link import RayLink  # only here, as a gateway on one machine does without Ray
-
-    return RayLink(f"{application}-load-v{_VERSION}", LoadBoard)
+    """Returns a link to the board of a Serve application; see `link_to`."""
+    return link_to(application, f"load-v{_VERSION}", LoadBoard)

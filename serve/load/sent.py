@@ -1,9 +1,9 @@
 """One request under way: counted while it lasts, and learned from when it is over."""
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from policies import Candidate
 from policies.acceptance import Acceptance, AnswerLength
@@ -13,15 +13,6 @@ from serve.load.spec_report import LastFrames, completion_tokens, spec_report
 
 # Shorter answers are mostly prefill and waiting; their step times would be too long.
 _LEARNED_STEPS = 50
-
-
-class EndedResponse(Protocol):
-    """A response as it is read when it is over."""
-
-    @property
-    def last(self) -> Iterable[bytes]:
-        """Its last parts."""
-        ...
 
 
 class Table(NamedTuple):
@@ -55,7 +46,7 @@ class Sent:
         clock: Callable[[], float] = time.monotonic,
         counts: bool = True,
     ) -> None:
-        self.response: EndedResponse | None = None
+        self.response: LastFrames | None = None
         self._place = place
         self._clock = clock
         self._counts = counts

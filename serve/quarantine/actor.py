@@ -14,7 +14,7 @@ from serve.errors import SharedStateError
 from serve.quarantine.detector import VERSION, Detector, DetectorTerms
 from serve.quarantine.messages import Counts, DetectorState, Order
 from serve.quarantine.record import parsed
-from serve.shared.link import Link, LocalLink
+from serve.shared.link import Link, link_to
 from serve.shared.report import SETTLE_S, Acknowledgement, Pending, Register, Report
 
 log = logging.getLogger("ray.serve.specgate.quarantine")
@@ -106,16 +106,7 @@ class QuarantineActor:
 
 
 def connect(application: str | None, state_dir: str | None) -> Link:
-    """Returns a link to the detector.
-
-    Args:
-        application: Name of the Serve application: each has its own detector; None outside Ray, where this replica has
-            a detector of its own.
-        state_dir: Folder that keeps the state; None keeps it in memory only.
-    """
+    """Returns a link to the detector of a Serve application; see `link_to`. Without a folder, it keeps no file."""
     path = str(Path(state_dir) / f"quarantine-{application or 'local'}.json") if state_dir else None
-    if application is None:
-        return LocalLink(QuarantineActor(path))
-    from serve.shared.ray_link import RayLink  # only here, as a gateway on one machine does without Ray
-
-    return RayLink(f"{application}-quarantine-v{VERSION + 1}", QuarantineActor, path, SETTLE_S)
+    settle_s = 0.0 if application is None else SETTLE_S
+    return link_to(application, f"quarantine-v{VERSION + 1}", QuarantineActor, path, settle_s)

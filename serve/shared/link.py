@@ -2,6 +2,7 @@
 
 import inspect
 import sqlite3
+from collections.abc import Callable
 from typing import Any, Protocol
 
 from serve.errors import SharedStateError
@@ -17,6 +18,25 @@ class Link(Protocol):
             SharedStateError: It can't be reached.
         """
         ...
+
+
+def link_to(
+    application: str | None,
+    name: str,
+    actor: Callable[..., object],
+    *arguments: Any,
+    noun: str = "state",
+    on_head: bool = False,
+) -> Link:
+    """Returns a link to an actor of a Serve application: each has its own; for what follows the name see `RayLink`.
+
+    Without an application, outside Ray, this replica has one of its own.
+    """
+    if application is None:
+        return LocalLink(actor(*arguments))
+    from serve.shared.ray_link import RayLink  # only here, as a gateway on one machine does without Ray
+
+    return RayLink(f"{application}-{name}", actor, *arguments, noun=noun, on_head=on_head)
 
 
 class LocalLink:

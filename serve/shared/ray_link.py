@@ -1,6 +1,7 @@
 """Links to what runs in Ray, apart from the others: a gateway on one machine does without Ray."""
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import ray
@@ -45,7 +46,7 @@ class RayLink:
     """
 
     def __init__(
-        self, name: str, actor_class: type, *arguments: Any, noun: str = "state", on_head: bool = False
+        self, name: str, actor_class: Callable[..., object], *arguments: Any, noun: str = "state", on_head: bool = False
     ) -> None:
         self._name = name
         self._class = actor_class

@@ -1,6 +1,5 @@
 """The declarative file of tenants and hashes of keys, for GitOps and Kubernetes Secrets."""
 
-from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, Self
@@ -162,7 +161,7 @@ def key_row(key: KeyRecord) -> str:
         "hash": _PREFIX + newest.sha256.hex(),
         "scopes": sorted(key.scopes),
         "models": list(key.models),
-        "limits": {name: value for name, value in asdict(key.limits).items() if value not in (None, False)},
+        "limits": key.limits.stated(),
         "priority_default": key.priority_default,
         "priority_ceiling": key.priority_ceiling,
     }

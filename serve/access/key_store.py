@@ -22,7 +22,7 @@ import msgspec
 from serve.access.key_file import KeyTerms, TenantRow
 from serve.access.key_record import KeyChanges, KeyRecord, SecretHash
 from serve.access.principal import Principal
-from serve.access.rights import LOCAL, check_grant, check_manages, check_manages_tenants, check_shares, shared_by
+from serve.access.rights import EVERY_TENANT, LOCAL, check_grant, check_manages, check_shares, shared_by
 from serve.access.tenants import Tenant
 from serve.access.token import digest, new_id, new_token, without_secrets
 from serve.errors import InvalidRequestError
@@ -187,7 +187,7 @@ class KeyStore:
         Raises:
             InsufficientScopeError: The issuer may not set terms.
         """
-        check_manages_tenants(issuer)
+        issuer.require(EVERY_TENANT)
         tenant = terms.tenant(name)
         with self._change() as version:
             self._db.execute(
@@ -205,7 +205,7 @@ class KeyStore:
             InvalidRequestError: There is no such tenant, or it still has keys, which would go on with default terms.
             InsufficientScopeError: The issuer may not set terms.
         """
-        check_manages_tenants(issuer)
+        issuer.require(EVERY_TENANT)
         with self._change() as version:
             if self._db.execute("SELECT 1 FROM keys WHERE tenant = ? AND NOT revoked", (name,)).fetchone():
                 raise InvalidRequestError(f"The tenant {name!r} still has keys; revoke them first.", param="tenant")

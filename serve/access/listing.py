@@ -1,13 +1,11 @@
 """Keys and tenants as JSON, for the command line and the admin API alike; nothing in it is a secret."""
 
-from dataclasses import asdict
 from typing import Any
 
 from serve.access.key_record import KeyRecord
 from serve.access.key_store import IssuedKey
 from serve.access.principal import utc_text
 from serve.access.tenants import Tenant
-from serve.config.rate_limits import Limits
 
 
 def key_object(key: KeyRecord) -> dict[str, Any]:
@@ -19,7 +17,7 @@ def key_object(key: KeyRecord) -> dict[str, Any]:
         "name": key.name,
         "scopes": sorted(key.scopes),
         "models": list(key.models),
-        "limits": _limits(key.limits),
+        "limits": key.limits.stated(),
         "priority_default": key.priority_default,
         "priority_ceiling": key.priority_ceiling,
         "created": _time(key.created_s),
@@ -40,15 +38,10 @@ def tenant_object(tenant: Tenant) -> dict[str, Any]:
     return {
         "name": tenant.name,
         "weight": tenant.weight,
-        "limits": _limits(tenant.limits),
-        "model_limits": {model: _limits(limits) for model, limits in tenant.model_limits.items()},
+        "limits": tenant.limits.stated(),
+        "model_limits": {model: limits.stated() for model, limits in tenant.model_limits.items()},
         "priority_ceiling": tenant.priority_ceiling,
     }
-
-
-def _limits(limits: Limits) -> dict[str, Any]:
-    """Returns the limits that are set."""
-    return {name: value for name, value in asdict(limits).items() if value not in (None, False)}
 
 
 def _time(time_s: float | None) -> str | None:

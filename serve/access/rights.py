@@ -13,7 +13,7 @@ from serve.errors import InsufficientScopeError
 # Whoever can write the store's file, which no request can.
 LOCAL = Principal("local", Tenant(DEFAULT_TENANT), RIGHTS)
 
-_EVERY_TENANT = "keys"
+EVERY_TENANT = "keys"
 _OWN_TENANT = "keys:own"
 
 
@@ -23,20 +23,11 @@ def check_manages(issuer: Principal, tenant: str) -> None:
     Raises:
         InsufficientScopeError: It may not.
     """
-    if _EVERY_TENANT in issuer.scopes:
+    if EVERY_TENANT in issuer.scopes:
         return
     if _OWN_TENANT in issuer.scopes and issuer.tenant.name == tenant:
         return
     raise InsufficientScopeError(f"This key can't manage keys of the tenant {tenant!r}: that needs the scope `keys`.")
-
-
-def check_manages_tenants(issuer: Principal) -> None:
-    """Returns if a principal may set the terms of tenants, its own included.
-
-    Raises:
-        InsufficientScopeError: It may not.
-    """
-    issuer.require(_EVERY_TENANT)
 
 
 def shared_by(issuer: Principal) -> tuple[tuple[str, Limits], ...]:
@@ -44,7 +35,7 @@ def shared_by(issuer: Principal) -> tuple[tuple[str, Limits], ...]:
 
     Otherwise it would have as many allowances as it makes keys. Whoever manages every tenant sets their limits anyway.
     """
-    if _EVERY_TENANT in issuer.scopes:
+    if EVERY_TENANT in issuer.scopes:
         return ()
     own = () if issuer.limits == NO_LIMITS else ((issuer.key_id, issuer.limits),)
     return (*own, *issuer.shared)

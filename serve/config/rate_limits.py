@@ -7,7 +7,7 @@ validated.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Annotated, Any, ClassVar, Literal
 from urllib.parse import SplitResult, urlsplit
 
@@ -41,6 +41,10 @@ class Limits:
     tokens_per_month: Number | None = None
     queued: Number | None = None
     shadow: bool = False
+
+    def stated(self) -> dict[str, Any]:
+        """Returns the limits that are set, by name."""
+        return {name: value for name, value in asdict(self).items() if value not in (None, False)}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from serve.access.key_record import KeyRecord
 from serve.access.principal import Principal
-from serve.access.rights import LOCAL, check_grant, check_manages, check_manages_tenants, check_shares, shared_by
+from serve.access.rights import LOCAL, check_grant, check_manages, check_shares, shared_by
 from serve.access.tenants import Tenant
 from serve.config.rate_limits import Limits
 from serve.errors import InsufficientScopeError
@@ -21,7 +21,6 @@ CHILD = KeyRecord("abcdefghij", "red", "ci", (), frozenset({"infer"}))
 
 def test_whoever_can_write_the_file_may_hand_out_everything() -> None:
     check_grant(LOCAL, replace(CHILD, tenant="blue", scopes=LOCAL.scopes))
-    check_manages_tenants(LOCAL)
 
 
 def test_a_tenants_own_admin_makes_keys_of_its_tenant_like_its_own() -> None:
@@ -66,8 +65,6 @@ def test_another_tenants_keys_are_not_its_business() -> None:
     check_manages(OWN, "red")
     with pytest.raises(InsufficientScopeError):
         check_manages(OWN, "blue")
-    with pytest.raises(InsufficientScopeError):
-        check_manages_tenants(OWN)
 
 
 PATTERNS = st.text("ab*", min_size=1, max_size=6)

@@ -2,7 +2,7 @@
 
 import functools
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Self
 
@@ -18,7 +18,6 @@ from serve.tokenizer.layout import (
     read_ranks,
     read_special_tokens,
 )
-from serve.tokenizer.stream import StreamDecoder
 
 # The published tokenizer's pre-tokenisation; any other split gives other ids for the same text.
 _UPPER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]"
@@ -65,7 +64,6 @@ class KimiTokenizer:
     def __init__(self, ranks: Mapping[bytes, int], special_tokens: Mapping[int, SpecialToken]) -> None:
         self._special = complete_block(len(ranks), special_tokens)
         self._special_ids = {token.text: token_id for token_id, token in self._special.items()}
-        self._registered = frozenset(special_tokens)
         self._encoding = tiktoken.Encoding(
             name="kimi", pat_str=PATTERN, mergeable_ranks=dict(ranks), special_tokens=self._special_ids
         )
@@ -103,11 +101,6 @@ class KimiTokenizer:
         return self._encoding
 
     @property
-    def reserved_ids(self) -> frozenset[int]:
-        """Ids of the reserved block without a name of their own."""
-        return frozenset(self._special) - self._registered
-
-    @property
     def special_tokens(self) -> Mapping[int, SpecialToken]:
         """All 256 ids of the reserved block."""
         return self._special
@@ -137,12 +130,8 @@ class KimiTokenizer:
         Raises:
             TokenIdError: An id is outside 0..vocab_size-1.
         """
-        token_bytes = self._token_bytes(skip_special_tokens)
-        return b"".join([token_bytes(token_id) for token_id in ids]).decode("utf-8", errors="replace")
-
-    def stream(self, skip_special_tokens: bool = False) -> StreamDecoder:
-        """Returns a decoder for one response; its output adds up to what `decode` returns for all the ids."""
-        return StreamDecoder(self._token_bytes(skip_special_tokens))
+        texts = [self.token_bytes(id) for id in ids if not (skip_special_tokens and self._is_skipped(id))]
+        return b"".join(texts).decode("utf-8", errors="replace")
 
     def token_bytes(self, token_id: int) -> bytes:
         """Returns the bytes that a token stands for.
@@ -187,11 +176,9 @@ class KimiTokenizer:
         """The id of every token by name. A special name wins over an ordinary token that happens to read the same."""
         return {self.id_to_token(token_id): token_id for token_id in range(self.vocab_size)}
 
-    def _token_bytes(self, skip_special_tokens: bool) -> Callable[[int], bytes]:
-        if not skip_special_tokens:
-            return self.token_bytes
-        skipped = {token_id for token_id, token in self._special.items() if token.special}
-        return lambda token_id: b"" if token_id in skipped else self.token_bytes(token_id)
+    def _is_skipped(self, token_id: int) -> bool:
+        token = self._special.get(token_id)
+        return token is not None and token.special
 
 
 def _pieces(text: str) -> Iterator[str]:

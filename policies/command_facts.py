@@ -9,7 +9,7 @@ from packaging.version import Version
 from policies.command_line import EngineCommand
 from policies.conditions import short_name
 from policies.engine_args import facts_from_engine_args, variant_of
-from policies.facts import PoolFacts, Scalar
+from policies.facts import TOLD, PoolFacts, Scalar
 from policies.model_names import NamedModel, model_of
 from policies.stated_facts import UNKNOWN, method_of
 from policies.vllm_args import chosen_runner, default_runner, falls_back_to_v1
@@ -27,10 +27,6 @@ _OLD_MEMBERS = {
     "ngram_prompt_lookup_min": "prompt_lookup_min",
 }
 _OF_OLD_ENGINES = ("speculative_model", "use_v2_block_manager", "num_scheduler_steps")  # before the V1 engine
-_TOLD = (
-    "engine", "engine_version", "drafter", "num_speculative_tokens", "runner", "tool_parser", "reasoning_parser",
-    "prefix_caching", "async_scheduling",
-)  # fmt: skip
 # Options of SGLang, with their other names, that are facts or settings of the same meaning as vLLM's.
 _SGLANG_SETTINGS: Mapping[str, tuple[str, ...]] = {
     "tensor_parallel_size": ("tp", "tp_size", "tensor_parallel_size"),
@@ -94,12 +90,12 @@ def stated_by(command: EngineCommand) -> dict[str, Any]:
     """
     found = facts_of_command(command)
     assumed = facts_from_engine_args(MODEL, POOL, None, None, {}, {"kind": "remote", "method": "none"}).settings
-    facts = {name: value for name in _TOLD if (value := getattr(found, name)) is not None}
+    facts = {name: value for name in TOLD if (value := getattr(found, name)) is not None}
     settings: dict[str, Scalar] = {name: None for name in assumed if name not in found.settings}
     settings |= {
         name: value
         for name, value in found.settings.items()
-        if assumed.get(name) != value and name not in ("model", "method", *_TOLD)
+        if assumed.get(name) != value and name not in ("model", "method", *TOLD)
     }
     method = found.method or ("none" if command.model else UNKNOWN)  # weights that are not named may bring a drafter
     return {**facts, "method": method, **({"settings": settings} if settings else {})}

@@ -8,6 +8,11 @@ from typing import Any
 from policies.qualification import Qualification
 
 Scalar = str | int | float | bool | None
+# Facts that an engine tells of itself, or its command line does; the method, which may be unknown, and settings apart.
+TOLD = (
+    "engine", "engine_version", "drafter", "num_speculative_tokens", "runner", "tool_parser", "reasoning_parser",
+    "prefix_caching", "async_scheduling",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import date
+from typing import Any
 
 import yaml
 from packaging.version import Version
@@ -56,21 +57,15 @@ def newer_engine(advisories: Iterable[Advisory]) -> Advisory | None:
     if not newest:
         return None
     versions = " and ".join(f"{engine} {version}" for engine, version in newest.items())
-    return Advisory(
-        id=NEWER_ENGINE,
-        title="An engine newer than every version that the advisories were checked against, or another one",
-        summary=f"Advisories were checked up to {versions}; what drafts break on a newer or another one is not known.",
-        status="suspected",
-        severity="medium",
+    return _about_drafts(
+        NEWER_ENGINE,
+        "An engine newer than every version that the advisories were checked against, or another one",
+        f"Advisories were checked up to {versions}; what drafts break on a newer or another one is not known.",
+        "Take newer advisories, which were checked against this engine",
+        "Probe the pool with `specgate probe`, and state in `proven` what it shows to be right",
         affects=(
             *({"method": "*", "engine": engine, "engine_version": f">{version}"} for engine, version in newest.items()),
             {"method": "*", "engine": {"not": [*newest, _SIMULATED]}},
-        ),
-        unsafe=("tools", "json", "logprobs"),
-        effects={"speculative": "forbid", "opt_out": "allow", "standard": "allow"},
-        cures=(
-            Cure("Take newer advisories, which were checked against this engine", {}),
-            Cure("Probe the pool with `specgate probe`, and state in `proven` what it shows to be right", {}),
         ),
     )
 
@@ -79,32 +74,39 @@ def not_qualified(quarantined: bool) -> Advisory:
     """Returns the rule about engines of which nobody has shown what their drafts do right. If they are quarantined,
     they are kept from what drafts could break, also by an optimist.
     """
-    return Advisory(
-        id=NOT_QUALIFIED,
-        title="A drafting engine that was not qualified",
-        summary="Nobody has shown of this engine, with these arguments, that its drafts change nothing.",
+    return _about_drafts(
+        NOT_QUALIFIED,
+        "A drafting engine that was not qualified",
+        "Nobody has shown of this engine, with these arguments, that its drafts change nothing.",
+        "Qualify the engine with `specgate qualify`, into the folder `policy.qualifications`",
         status="confirmed" if quarantined else "suspected",
-        severity="medium",
-        affects=({"method": "*"},),
-        unsafe=("tools", "json", "logprobs"),
-        effects={"speculative": "forbid", "opt_out": "allow", "standard": "allow"},
-        cures=(Cure("Qualify the engine with `specgate qualify`, into the folder `policy.qualifications`", {}),),
     )
 
 
 def without_knowledge() -> Advisory:
     """Returns the suspicion that holds once the signed index has expired: hazards may have been found since."""
-    return Advisory(
-        id=EXPIRED,
-        title="The signed index of advisories has expired",
-        summary="Nobody vouches for the advisories any more; what was found since they were signed is not known.",
-        status="suspected",
-        severity="medium",
-        affects=({"method": "*"},),
-        unsafe=("tools", "json", "logprobs"),
-        effects={"speculative": "forbid", "opt_out": "allow", "standard": "allow"},
-        cures=(Cure("Put a newer signed index into the folder of advisories", {}),),
+    return _about_drafts(
+        EXPIRED,
+        "The signed index of advisories has expired",
+        "Nobody vouches for the advisories any more; what was found since they were signed is not known.",
+        "Put a newer signed index into the folder of advisories",
     )
+
+
+def _about_drafts(
+    name: str,
+    title: str,
+    summary: str,
+    *cures: str,
+    status: str = "suspected",
+    affects: tuple[Mapping[str, Any], ...] = ({"method": "*"},),
+) -> Advisory:
+    """Returns what speaks against all drafts that somebody could take for right: of calls, JSON and numbers."""
+    return Advisory(
+        name, title, summary, status, "medium", affects, ("tools", "json", "logprobs"),
+        effects={"speculative": "forbid", "opt_out": "allow", "standard": "allow"},
+        cures=tuple(Cure(text, {}) for text in cures),
+    )  # fmt: skip
 
 
 def _why(advisory: Advisory, engines: Mapping[str, str], today: date, max_age_days: int) -> str | None:

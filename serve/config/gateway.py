@@ -25,19 +25,10 @@ from serve.config.requests import RequestsConfig
 from serve.config.telemetry import TelemetryConfig
 from serve.errors import ConfigError
 
-# What configurations of other programs begin with.
-_OF_OTHERS = frozenset(
-    (
-        "model_list",
-        "proxy_config",
-        "services",
-        "servingEngineSpec",
-        "routerSpec",
-        "static_backends",
-        "static_models",
-        "kind",
-    )
-)
+# What configurations of other programs have, which `serve.discovery` reads.
+OF_LITELLM = "model_list"
+OF_ROUTERS = ("static_backends", "static_models", "routerSpec")
+_OF_OTHERS = frozenset((OF_LITELLM, *OF_ROUTERS, "proxy_config", "services", "servingEngineSpec", "kind"))
 
 
 class LimitsConfig(_Strict):

@@ -8,7 +8,7 @@ from policies.stated_facts import UNKNOWN, method_of
 from serve.config.gateway import GatewayConfig
 from serve.config.pool import ModelConfig, PoolConfig
 from serve.discovery.described import contradiction, stated_findings
-from serve.discovery.finding import Finding, facts_of, known
+from serve.discovery.finding import Finding, facts_of, known, shared
 from serve.discovery.grouping import FoundEngine
 from serve.errors import ConfigError
 
@@ -82,9 +82,9 @@ def _of_model(model: ModelConfig, engines: Sequence[FoundEngine]) -> dict[str, A
 
 def _of_pool(name: str, model: ModelConfig, pool: PoolConfig, engines: Sequence[FoundEngine]) -> dict[str, Any]:
     facts = [facts_of(engine.findings) for engine in engines]
-    shared = {fact: value for fact, value in facts[0].items() if all(each.get(fact) == value for each in facts)}
-    settings = {**(shared.get("settings") or {}), **(pool.facts.get("settings") or {})}
-    whole = {**shared, **pool.facts, **({"settings": settings} if settings else {})}
+    alike = shared(facts)
+    settings = {**(alike.get("settings") or {}), **(pool.facts.get("settings") or {})}
+    whole = {**alike, **pool.facts, **({"settings": settings} if settings else {})}
     completed: dict[str, Any] = {"facts": whole}
     served = _agreed(engines, "served_names") or ()
     if pool.served_name is None and served and not {name, *model.exact_aliases} <= {*served}:

@@ -1,8 +1,10 @@
 """Findings: facts about an engine, each with its source and how sure it is."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
+
+from policies.facts import TOLD
 
 Confidence = Literal["certain", "stated", "likely", "unknown"]
 
@@ -25,14 +27,22 @@ class Finding:
 
 Findings = Mapping[str, Finding]
 
-_FACTS = (
-    "engine", "engine_version", "drafter", "num_speculative_tokens", "runner", "tool_parser", "reasoning_parser",
-    "prefix_caching", "async_scheduling",
-)  # fmt: skip
 SETTINGS = (
     "kv_cache_dtype", "max_model_len", "structured_outputs_backend", "pipeline_parallel_size", "page_size",
     "enable_dp_attention", "enable_hierarchical_cache", "mamba_radix_cache_strategy", "kv_connector",
 )  # fmt: skip
+
+
+def shared(values: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Returns what all of some mappings have alike; nothing if there are none."""
+    first, *others = values or ({},)
+    return {name: value for name, value in first.items() if all(other.get(name) == value for other in others)}
+
+
+def part(document: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """Returns a mapping within a mapping; empty if there is none."""
+    found = document.get(name)
+    return found if isinstance(found, Mapping) else {}
 
 
 def known(findings: Findings, name: str) -> Any:
@@ -46,7 +56,7 @@ def facts_of(findings: Findings) -> dict[str, Any]:
 
     What is missing counts as unknown, and so does the method unless it is known that there is none or which.
     """
-    facts = {name: value for name in _FACTS if (value := known(findings, name)) is not None}
+    facts = {name: value for name in TOLD if (value := known(findings, name)) is not None}
     settings = {name: value for name in SETTINGS if (value := known(findings, name)) is not None}
     settings = {**(known(findings, "settings") or {}), **settings}
     facts["method"] = known(findings, "method") or "unknown"

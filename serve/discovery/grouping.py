@@ -15,7 +15,6 @@ from serve.errors import ConfigError
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9._/-]+")
 _OF_MODELS = ("family", "version", "quantization", "hybrid", "grammar", "thinking")
 _TEXTS = frozenset({"version", "engine_version", "method", "family"})
-_KINDS = {"none": "standard", "drafts": "speculative", "?": "unknown"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,8 +156,8 @@ def _differs(model: Mapping[str, Any], name: str, served: str, findings: Finding
 def _kind(findings: Findings) -> str:
     speculates: Finding | None = findings.get("speculates")
     if speculates is not None and speculates.value:
-        return _KINDS["drafts"]
-    return _KINDS["none" if known(findings, "method") == "none" else "?"]
+        return "speculative"
+    return "standard" if known(findings, "method") == "none" else "unknown"
 
 
 def _pool_of(engine: FoundEngine, served: str | None) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from policies.stated_facts import UNKNOWN, method_of
-from serve.discovery.finding import Findings, facts_of
+from serve.discovery.finding import Findings, facts_of, shared
 from serve.discovery.series import EngineMetrics
 
 _SAME = ("served_names", "root", "max_model_len", "speculates", "draft_length")  # beside the facts
@@ -116,9 +116,7 @@ def _differ(stated: Any, found: Any) -> bool:
 
 def _common(facts: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
     """Returns the facts in which all engines agree; what is left out is not known."""
-    first, *others = facts
-    shared = {name: value for name, value in first.items() if all(other.get(name) == value for other in others)}
     names = {name for each in facts for name in each.get("settings") or {}}
     values = {name: {(each.get("settings") or {}).get(name) for each in facts} for name in names}
     settings = {name: said.pop() if len(said) == 1 else None for name, said in values.items()}
-    return {**NOTHING_KNOWN, **shared, **({"settings": settings} if settings else {})}
+    return {**NOTHING_KNOWN, **shared(facts), **({"settings": settings} if settings else {})}

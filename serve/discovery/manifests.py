@@ -11,7 +11,8 @@ import yaml
 from policies.command_line import EngineCommand, read_command, read_container
 from policies.errors import PolicyError
 from serve.discovery.described import DescribedEngine, Description
-from serve.discovery.routers import is_litellm, is_router, part, read_litellm, read_router, read_router_command
+from serve.discovery.finding import part
+from serve.discovery.routers import is_litellm, is_router, read_litellm, read_router, read_router_command
 from serve.errors import ConfigError
 
 _PORTS = {"vllm": 8000, "sglang": 30000}

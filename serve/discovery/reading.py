@@ -9,7 +9,7 @@ from packaging.version import InvalidVersion, Version
 from policies.engine_args import variant_of
 from policies.model_names import model_of
 from policies.stated_facts import UNKNOWN, method_of
-from serve.discovery.finding import Confidence, Finding
+from serve.discovery.finding import Confidence, Finding, part
 from serve.discovery.questions import DIALECTS, NO_ANSWER, OLD_THOUGHT, SAID, THOUGHT, TOLD, Answers
 from serve.discovery.series import engine_metrics
 from serve.parsing.families import find_grammar, grammars_by_markup
@@ -138,13 +138,13 @@ def _of_vllm(config: Mapping[str, Any]) -> Told:
             yield "method", method_of(str(speculative.get("method", ""))), where, "certain"
             yield "drafter", _text(speculative.get("model")), where, "certain"
             yield "num_speculative_tokens", _count(speculative.get("num_speculative_tokens")), where, "certain"
-    scheduling = _part(config, "scheduler_config").get("async_scheduling")
+    scheduling = part(config, "scheduler_config").get("async_scheduling")
     yield "async_scheduling", scheduling if isinstance(scheduling, bool) else None, where, "certain"
-    outputs = _part(config, "structured_outputs_config")
+    outputs = part(config, "structured_outputs_config")
     if "reasoning_parser" in outputs:
         yield "reasoning_parser", _text(outputs["reasoning_parser"]) or "none", where, "certain"
     yield "structured_outputs_backend", _text(outputs.get("backend")), where, "certain"
-    stages = _count(_part(config, "parallel_config").get("pipeline_parallel_size"))
+    stages = _count(part(config, "parallel_config").get("pipeline_parallel_size"))
     yield "pipeline_parallel_size", stages, where, "certain"
 
 
@@ -263,8 +263,3 @@ def _text(value: Any) -> str | None:
 
 def _count(value: Any) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
-
-
-def _part(config: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    part = config.get(name)
-    return part if isinstance(part, Mapping) else {}

@@ -4,7 +4,9 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from serve.config.gateway import OF_LITELLM, OF_ROUTERS
 from serve.discovery.described import DescribedEngine, Description
+from serve.discovery.finding import part
 
 # LiteLLM's names of providers whose `api_base` may be an engine; without one they are a provider's own service.
 _SELF_HOSTED = frozenset(("hosted_vllm", "vllm", "openai", "openai_like", "custom_openai", "text-completion-openai"))
@@ -30,21 +32,15 @@ _ROUTING = {
 }  # fmt: skip
 
 
-def part(document: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """Returns a mapping within a mapping; empty if there is none."""
-    found = document.get(name)
-    return found if isinstance(found, Mapping) else {}
-
-
 def is_litellm(document: Mapping[str, Any]) -> bool:
     """Returns whether a document is LiteLLM's `config.yaml`."""
-    return isinstance(document.get("model_list"), list)
+    return isinstance(document.get(OF_LITELLM), list)
 
 
 def read_litellm(document: Mapping[str, Any], source: str, env: Mapping[str, str]) -> Description:
     """Reads LiteLLM's `config.yaml`. `os.environ/NAME` in it reads environment variables."""
     engines, left = [], []
-    for entry in document["model_list"]:
+    for entry in document[OF_LITELLM]:
         name, given = _entry(entry)
         place = f"{source}: model_list, {name}"
         base = _text(given.get("api_base"), env)
@@ -96,7 +92,7 @@ def _key(value: Any, place: str) -> tuple[str | None, list[str]]:
 
 def is_router(document: Mapping[str, Any]) -> bool:
     """Returns whether a document configures vLLM's router (production-stack), or holds its values for Helm."""
-    return any(name in document for name in ("static_backends", "static_models", "routerSpec"))
+    return any(name in document for name in OF_ROUTERS)
 
 
 def read_router(document: Mapping[str, Any], source: str) -> Description:

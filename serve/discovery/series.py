@@ -5,6 +5,8 @@ from collections.abc import Iterator
 from math import isfinite
 from typing import NamedTuple
 
+from serve.discovery.finding import shared
+
 _LINE = re.compile(r"([a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{([^\n]*)\})?[ \t]+(\S+)")
 _LABEL = re.compile(r'([a-zA-Z_]\w*)="((?:[^"\\\n]|\\.)*)"')
 _ENGINES_OWN = "vllm:cache_config_info"  # routers have series named `vllm:` as well, but no cache
@@ -47,7 +49,7 @@ def engine_metrics(text: str) -> EngineMetrics:
     places = {each.labels["position"] for each in speculative if each.labels.get("position", "").isdecimal()}
     caches = [each.labels for each in series if each.name == _ENGINES_OWN]
     drafts = True if speculative else False if caches else None
-    return EngineMetrics(started, drafts, len(places) or None, _common(caches))
+    return EngineMetrics(started, drafts, len(places) or None, shared(caches))
 
 
 def _series(text: str) -> Iterator[Series]:
@@ -61,11 +63,3 @@ def _series(text: str) -> Iterator[Series]:
             continue
         if isfinite(value):  # nan would be another value each time
             yield Series(match[1], dict(_LABEL.findall(match[2] or "")), value)
-
-
-def _common(labels: list[dict[str, str]]) -> dict[str, str]:
-    """Returns the labels in which all series agree: an engine may have several of them."""
-    if not labels:
-        return {}
-    first, *others = labels
-    return {name: value for name, value in first.items() if all(other.get(name) == value for other in others)}

@@ -64,10 +64,6 @@ def examine(decider: Decider, host: str | None = None, store: tuple[str, str] | 
     policy = decider.policy
     models = {name: _model(policy, name) for name in policy.models}
     seats = [_finding(level, text, model, pool) for model, pool, level, text in seat_findings(decider.config)]
-    graphs = [_finding("warning", text, model, pool) for model, pool, text in graph_findings(decider.config)]
-    secrets = [_finding("warning", text, model, pool) for model, pool, text in secret_findings(decider.config)]
-    wrong = [_finding("error", text, model, pool) for model, pool, text in contradictions(decider.config)]
-    mistyped = [_finding("error", text, model, pool) for model, pool, text in unknown_options(decider.config)]
     away = {
         (model, text): _finding("info", f"{text}: where it is loaded, `specgate fetch` says what is missing", model)
         for model, _, text in missing_folders(decider.config)
@@ -75,8 +71,8 @@ def examine(decider: Decider, host: str | None = None, store: tuple[str, str] | 
     openness = open_gateway(decider.config.access, host)
     findings = [
         *([_finding("error", openness)] if openness else []),
-        *wrong,
-        *mistyped,
+        *_of_pools("error", contradictions(decider.config)),
+        *_of_pools("error", unknown_options(decider.config)),
         *away.values(),
         *_policy_findings(policy),
         *_pool_findings(policy),
@@ -88,8 +84,8 @@ def examine(decider: Decider, host: str | None = None, store: tuple[str, str] | 
         *_holes(policy),
         *_request_findings(policy, models),
         *seats,
-        *graphs,
-        *secrets,
+        *_of_pools("warning", graph_findings(decider.config)),
+        *_of_pools("warning", secret_findings(decider.config)),
         *([_finding(*store)] if store else []),
     ]
     order = ("error", "warning", "info")
@@ -101,6 +97,10 @@ def examine(decider: Decider, host: str | None = None, store: tuple[str, str] | 
             findings, key=lambda finding: (order.index(finding["level"]), finding["model"], finding["pool"])
         ),
     }
+
+
+def _of_pools(level: str, found: Iterable[tuple[str, str, str]]) -> Iterator[dict[str, Any]]:
+    return (_finding(level, text, model, pool) for model, pool, text in found)
 
 
 def examine_engine(policy: Policy, graphs: Iterable[str]) -> dict[str, Any]:

@@ -69,7 +69,7 @@ def _value(name: str, facts: PoolFacts, condition: Any) -> bool | None:
 def _test(name: str, condition: Any) -> Test:
     if isinstance(condition, Mapping):
         inner = _test(name, condition["not"])
-        return lambda actual: _negated(inner(actual))
+        return lambda actual: None if (met := inner(actual)) is None else not met
     if name.endswith("_version") and isinstance(condition, str):
         return _in_range(name, condition)
     if isinstance(condition, bool):
@@ -78,10 +78,6 @@ def _test(name: str, condition: Any) -> Test:
         return _compared(name, condition)
     wanted = condition if isinstance(condition, list) else [condition]
     return lambda actual: any(_same(name, actual, value) for value in wanted)
-
-
-def _negated(value: bool | None) -> bool | None:
-    return None if value is None else not value
 
 
 def _same(name: str, actual: Any, wanted: Any) -> bool:

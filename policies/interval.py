@@ -2,15 +2,15 @@
 
 from math import sqrt
 
+_Z = 1.96  # standard normal quantile
 
-def wilson(clean: int, n: int, z: float = 1.96) -> tuple[float, float]:
-    """Returns the lower and upper bound of a rate after `clean` of `n` trials; (0, 1) before the first. A standard
-    normal quantile `z` of 1.96 gives 95 %.
-    """
+
+def wilson(clean: int, n: int) -> tuple[float, float]:
+    """Returns the bounds of a rate after `clean` of `n` trials, with 95 % confidence; (0, 1) before the first."""
     if n == 0:
         return 0.0, 1.0
     rate = clean / n
-    spread = z * z / n
+    spread = _Z * _Z / n
     centre = (rate + spread / 2) / (1 + spread)
-    half = z * sqrt(rate * (1 - rate) / n + spread / (4 * n)) / (1 + spread)
+    half = _Z * sqrt(rate * (1 - rate) / n + spread / (4 * n)) / (1 + spread)
     return max(0.0, centre - half), min(1.0, centre + half)

@@ -67,7 +67,6 @@ class Qualification:
         return f"qualified on {self.on}, expires {self.expires}: {findings}"
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns plain values, for JSON."""
         return {"on": str(self.on), "expires": str(self.expires), "trials": self.trials, "tests": dict(self.tests)}
 
 

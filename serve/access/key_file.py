@@ -102,7 +102,6 @@ class KeyRow(KeyTerms):
     previous: OldHash | None = None
 
     def key(self) -> KeyRecord:
-        """Returns the key."""
         hashes = [SecretHash(_bytes(self.hash))]
         if self.previous is not None:
             hashes.append(SecretHash(_bytes(self.previous.hash), self.previous.until.timestamp()))

@@ -26,7 +26,7 @@ from serve.access.rights import EVERY_TENANT, LOCAL, check_grant, check_manages,
 from serve.access.tenants import Tenant
 from serve.access.token import digest, new_id, new_token, without_secrets
 from serve.errors import InvalidRequestError
-from serve.shared.database_file import check, damage, is_damaged, is_odd, put_aside
+from serve.shared.database_file import check, damage, is_damaged, is_odd, put_aside, transaction
 
 log = logging.getLogger("ray.serve.specgate.access")
 
@@ -97,7 +97,6 @@ class KeyStore:
             self._mend(copy, error)
 
     def close(self) -> None:
-        """Closes the file."""
         self._db.close()
 
     def create(
@@ -308,17 +307,11 @@ class KeyStore:
     @contextmanager
     def _change(self) -> Iterator[int]:
         """Yields the version of a change; all of it happens or nothing."""
-        self._db.execute("BEGIN IMMEDIATE")
-        try:
+        with transaction(self._db, "begin immediate"):
             (newest,) = self._db.execute("SELECT newest FROM version").fetchone()
             version = max(newest + 1, self._now_version())
             self._db.execute("UPDATE version SET newest = ?", (version,))
             yield version
-            self._db.execute("COMMIT")
-        except BaseException:
-            if self._db.in_transaction:  # SQLite itself takes back what a full disk has no room for
-                self._db.execute("ROLLBACK")
-            raise
         self._keep_copy()
 
     def _now_version(self) -> int:

@@ -34,7 +34,6 @@ def issued_object(issued: IssuedKey) -> dict[str, Any]:
 
 
 def tenant_object(tenant: Tenant) -> dict[str, Any]:
-    """Returns a tenant and its terms."""
     return {
         "name": tenant.name,
         "weight": tenant.weight,

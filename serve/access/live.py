@@ -15,7 +15,6 @@ from serve.access.key_ring import KeyRing
 from serve.access.key_store import KeyStore
 from serve.access.oidc import TokenVerifier, fetch_provider_keys, read_provider_keys
 from serve.access.principal import Authenticate, everybody
-from serve.access.tenants import Tenant
 from serve.config.access import AccessConfig
 from serve.errors import ConfigError, SharedStateError
 from serve.shared.report import Acknowledgement, Report, Reporter
@@ -53,9 +52,7 @@ class KeySource(Protocol):
         """
         ...
 
-    def close(self) -> None:
-        """Lets go of the store."""
-        ...
+    def close(self) -> None: ...
 
 
 class LocalKeySource:
@@ -82,7 +79,6 @@ class LocalKeySource:
             raise SharedStateError(f"The store of keys can't be used: {error}") from error
 
     def close(self) -> None:
-        """Closes the file."""
         self._store.close()
 
 
@@ -122,7 +118,7 @@ class LiveAccess:
     """
 
     def __init__(self, config: AccessConfig, source: KeySource | None) -> None:
-        verifier = TokenVerifier(config.oidc, self._tenant) if config.oidc is not None else None
+        verifier = TokenVerifier(config.oidc, lambda name: self.ring.tenant(name)) if config.oidc is not None else None
         self.ring = KeyRing(config.stale_max_s if source is not None else None, verifier)
         self.authenticate: Authenticate = self.ring.authenticate
         self._source = source
@@ -160,9 +156,6 @@ class LiveAccess:
         """Lets go of the store, once `run` has ended."""
         if self._source is not None:
             self._source.close()
-
-    def _tenant(self, name: str) -> Tenant:
-        return self.ring.tenant(name)
 
     def _declared(self, path: Path) -> Callable[[], None]:
         return partial(self.ring.declare, *read_key_file(path))

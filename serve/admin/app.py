@@ -88,7 +88,6 @@ class AdminRoutes:
         self._max_body_bytes = max_body_bytes
 
     def app(self) -> AsgiApp:
-        """Returns the app with all routes."""
         app = fastapi.FastAPI(title="specgate admin API", docs_url=None, redoc_url=None, openapi_url=None)
         page = Page()
         read = ["GET", "HEAD"]

@@ -150,7 +150,6 @@ class AuditLog:
 
     @property
     def last(self) -> str:
-        """The newest line's hash."""
         return self._last
 
     def close(self) -> None:

@@ -66,7 +66,7 @@ def board(
         "tenants": _tenants(snapshots.values(), lately),
         "candidates": _candidates(snapshots.values()),
         "changes": _changes(snapshots.values()),
-        "reruns": _reruns(snapshots.values()),
+        "reruns": _newest((snapshot["reruns"] for snapshot in snapshots.values()), _MAX_RERUNS),
         "rerun_content": any(snapshot["rerun_content"] for snapshot in snapshots.values()),
         "history": history.series(),
     }
@@ -229,7 +229,3 @@ def _changes(snapshots: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return [
         {**{name: change[name] for name in _CHANGE}, "why": change["why"][:_MAX_WHY]} for change in known[:_MAX_CHANGES]
     ]
-
-
-def _reruns(snapshots: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    return _newest((snapshot["reruns"] for snapshot in snapshots), _MAX_RERUNS)

@@ -85,7 +85,6 @@ class Tick:
     reruns: float = 0.0
 
     def add(self, other: "Tick") -> None:
-        """Adds another period."""
         self.at_s = other.at_s
         self.decisions += other.decisions
         self.failures += other.failures
@@ -262,14 +261,6 @@ def _add_requests(tick: Tick, labels: Mapping[str, str], count: float) -> None:
         row.speculated += count if labels["speculative"] == "on" else 0
 
 
-def _add_decisions(tick: Tick, labels: Mapping[str, str], count: float) -> None:
-    tick.decisions[labels["reason"]] += int(count)
-
-
-def _add_failures(tick: Tick, labels: Mapping[str, str], count: float) -> None:
-    tick.failures[labels["model"], labels["status"], labels["cause"]] += int(count)
-
-
 def _speed(tick: Tick, labels: Mapping[str, str]) -> Speed:
     return tick.answers[labels["model"], labels["speculative"], labels["request_class"]]
 
@@ -299,8 +290,10 @@ def _adds_of_tenant(name: str) -> _Adds:
 
 _ADDS: Mapping[str, _Adds] = {
     "specgate_requests_total": _add_requests,
-    "specgate_decisions_total": _add_decisions,
-    "specgate_errors_total": _add_failures,
+    "specgate_decisions_total": lambda tick, labels, count: tick.decisions.update({labels["reason"]: int(count)}),
+    "specgate_errors_total": lambda tick, labels, count: tick.failures.update(
+        {(labels["model"], labels["status"], labels["cause"]): int(count)}
+    ),
     "specgate_answer_tokens_total": _add_tokens,
     "specgate_answer_seconds_total": _add_seconds,
     "specgate_verdicts_total": _add_attempts,

@@ -45,7 +45,6 @@ class KeysApi:
         self._models = models
 
     def routes(self) -> fastapi.APIRouter:
-        """Returns the routes."""
         router = fastapi.APIRouter()
         read = ["GET", "HEAD"]
         router.add_api_route("/admin/v1/keys", self.keys, methods=read)

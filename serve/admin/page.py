@@ -36,7 +36,6 @@ class Page:
         self._files = {path.name: path.read_bytes() for path in STATIC.iterdir() if path.suffix in _TYPES}
 
     async def index(self, request: Request) -> Response:
-        """Returns the page itself."""
         return self._response(request, "index.html")
 
     async def file(self, request: Request, name: str) -> Response:

@@ -50,7 +50,6 @@ class Watch:
         return self._history.series(only)
 
     async def run(self) -> None:
-        """Looks for ever."""
         while True:
             async with self._fresh:
                 await self._look()

@@ -151,7 +151,9 @@ def _in_config(
         silent += away
         against += denied
     document = complete(args, config, told)
-    state(document["models"], {place: [each.findings for each in found] for place, found in told.items()}, facts)
+    members = {place: [each.findings for each in found] for place, found in told.items()}
+    for fact in facts:
+        state(document["models"], members, fact)
     parsed = GatewayConfig.parse(document, path)
     report = examine(Decider(parsed))["models"]
     return FrontReport(engines, silent, document, report, (*described.left, *against)), parsed

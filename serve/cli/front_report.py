@@ -53,7 +53,6 @@ def unknowns(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def print_found(found: FrontReport) -> None:
-    """Prints tables for people."""
     out = console()
     for engine in found.engines:
         table = Table("fact", "value", "how sure", "source", title=escape(engine.url), title_justify="left")
@@ -116,7 +115,6 @@ def _shown(value: Any) -> str:
 
 
 def as_json(found: FrontReport) -> dict[str, Any]:
-    """Returns the same for scripts."""
     return {
         "engines": [
             {

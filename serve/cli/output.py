@@ -70,7 +70,6 @@ def console() -> Console:
 
 
 def print_table(columns: Iterable[str], rows: Iterable[Iterable[str]]) -> None:
-    """Print a table for people."""
     table = Table(*columns)
     for row in rows:
         table.add_row(*row)
@@ -78,5 +77,4 @@ def print_table(columns: Iterable[str], rows: Iterable[Iterable[str]]) -> None:
 
 
 def print_json(value: Any) -> None:
-    """Print one JSON document, indented."""
     sys.stdout.write(json.dumps(value, ensure_ascii=False, indent=2, default=str) + "\n")

@@ -12,7 +12,6 @@ _UNKNOWN_KEY = frozenset({"extra_forbidden", "unexpected_keyword_argument"})
 
 
 def problems_of(error: ValidationError, schema: type[BaseModel]) -> Iterator[str]:
-    """Yields each problem with its place."""
     for problem in error.errors():
         place = problem["loc"]
         message = problem["msg"].removeprefix("Value error, ")

@@ -1,19 +1,9 @@
 """Requests that a replica takes beside the sequences that its engine runs at the same time."""
 
 from collections.abc import Iterator
-from typing import NamedTuple
 
 from serve.config.gateway import GatewayConfig
 from serve.config.pool import ModelConfig
-
-
-class SeatFinding(NamedTuple):
-    """A pool whose replicas take more requests, or fewer, than their engines run."""
-
-    model: str
-    pool: str
-    level: str
-    message: str
 
 
 def engine_seats(model: ModelConfig, pool: str) -> int | None:
@@ -28,8 +18,8 @@ def engine_seats(model: ModelConfig, pool: str) -> int | None:
     return seats * ranks if isinstance(seats, int) and isinstance(ranks, int) else None
 
 
-def seat_findings(config: GatewayConfig) -> Iterator[SeatFinding]:
-    """Yields every hosted pool whose `max_ongoing_requests` differs from its engine's seats."""
+def seat_findings(config: GatewayConfig) -> Iterator[tuple[str, str, str, str]]:
+    """Yields (model, pool, level, message) for every hosted pool with more requests, or fewer, than seats."""
     for name, model, pool, settings in config.each_pool():
         seats = engine_seats(model, pool) if settings.kind == "vllm" else None
         taken = settings.max_ongoing_requests
@@ -38,7 +28,7 @@ def seat_findings(config: GatewayConfig) -> Iterator[SeatFinding]:
                 f"a replica takes {taken} requests and its engine runs {seats}: up to {taken - seats} wait in there, "
                 f"even if another pool or replica is idle; set max_ongoing_requests to {seats} (max-num-seqs)"
             )
-            yield SeatFinding(name, pool, "warning", text)
+            yield name, pool, "warning", text
         elif seats is not None and taken < seats:
             text = f"a replica takes {taken} requests, so {seats - taken} of its engine's {seats} seats stay free"
-            yield SeatFinding(name, pool, "info", text)
+            yield name, pool, "info", text

@@ -58,7 +58,6 @@ async def ask_passively(url: str, key: str | None) -> dict[str, EngineAnswer]:
 
 
 async def ask_metrics(url: str, key: str | None) -> EngineAnswer:
-    """Returns an engine's metrics."""
     return await _ask(url, key, PASSIVE["metrics"], _PASSIVE_TIMEOUT_S)
 
 

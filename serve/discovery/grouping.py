@@ -73,22 +73,9 @@ def models_of(engines: Sequence[FoundEngine], stated: Iterable[StatedFact] = ())
         pool = _pool_of(engine, served if _differs(model, name, served, engine.findings) else None)
         place = _place(model["pools"], pool, _kind(engine.findings))
         members.setdefault((name, place), []).append(engine.findings)
-    state(models, members, stated)
-    return models
-
-
-def state(
-    models: dict[str, dict[str, Any]],
-    members: Mapping[tuple[str, str], Sequence[Findings]],
-    stated: Iterable[StatedFact],
-) -> None:
-    """Puts what the operator says into models.
-
-    Raises:
-        ConfigError: It is about no pool, or contradicts what an engine says.
-    """
     for fact in stated:
-        _state(models, members, fact)
+        state(models, members, fact)
+    return models
 
 
 def _each_model(engines: Sequence[FoundEngine]) -> Iterator[tuple[str, str, FoundEngine]]:
@@ -189,9 +176,14 @@ def _terms(pool: Mapping[str, Any]) -> str:
     return json.dumps({name: value for name, value in pool.items() if name != "urls"}, sort_keys=True)
 
 
-def _state(
+def state(
     models: dict[str, dict[str, Any]], members: Mapping[tuple[str, str], Sequence[Findings]], fact: StatedFact
 ) -> None:
+    """Puts what the operator says into models, whose pools have engines with these findings.
+
+    Raises:
+        ConfigError: It is about no pool, or contradicts what an engine says.
+    """
     if fact.subject in models and fact.name in _OF_MODELS:
         models[fact.subject][fact.name] = fact.value
         if fact.name == "family":

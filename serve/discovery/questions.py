@@ -50,7 +50,6 @@ class EngineAnswer:
 
     @property
     def text(self) -> str:
-        """The text of a successful answer."""
         return self.body.decode(errors="replace") if self.status == 200 else ""
 
 

@@ -42,7 +42,6 @@ class EngineMetrics(NamedTuple):
 
 
 def engine_metrics(text: str) -> EngineMetrics:
-    """Reads an engine's metrics."""
     series = list(_series(text))
     started = frozenset(each.value for each in series if each.name == "process_start_time_seconds")
     speculative = [each for each in series if each.name.startswith("vllm:spec_decode_num_")]

@@ -48,7 +48,6 @@ class CheckReport:
         return not any(finding.level == "error" for finding in self.findings)
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns plain values, for JSON."""
         return {
             "ok": self.ok,
             "config": str(self.config_path) if self.config_path else None,

@@ -80,7 +80,10 @@ def nodes(document: Document) -> tuple[Node, ...]:
     if types:
         head = document.get("head_node_type")
         return tuple(
-            Node(name if name == head else f"{name}-{number}", _floats(kind.get("resources") or {}))
+            Node(
+                name if name == head else f"{name}-{number}",
+                {resource: float(amount) for resource, amount in (kind.get("resources") or {}).items()},
+            )
             for name, kind in types.items()
             for number in range(1, 1 + (1 if name == head else kind.get("max_workers", kind.get("min_workers", 0))))
         )
@@ -151,7 +154,3 @@ def _options(words: list[str]) -> dict[str, str]:
 def _offered(document: Document, role: str) -> dict[str, float]:
     commands = start_commands(document, role)
     return commands[-1].resources if commands else {}
-
-
-def _floats(resources: Mapping[str, Any]) -> dict[str, float]:
-    return {name: float(amount) for name, amount in resources.items()}

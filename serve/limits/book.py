@@ -12,7 +12,7 @@ from msgspec.structs import astuple
 
 from serve.errors import ConfigError, SharedStateError
 from serve.limits.usage import USAGE_COLUMNS, UsageKey, UsageSums
-from serve.shared.database_file import is_damaged, is_odd, put_aside
+from serve.shared.database_file import is_damaged, is_odd, put_aside, transaction
 
 log = logging.getLogger("ray.serve.specgate.limits")
 
@@ -115,29 +115,18 @@ class UsageBook:
         """Adds what a report says, unless it did before, perhaps to a ledger that has died. The time is in UTC."""
         if not usage and not spent:
             return
-        with self._damage_put_aside():
-            self._add(replica, number, usage, spent, at)
-
-    def _add(
-        self, replica: str, number: int, usage: Mapping[UsageKey, UsageSums], spent: Mapping[str, float], at: datetime
-    ) -> None:
-        known = self._db.execute("select number from reports where replica = ?", (replica,)).fetchone()
-        if known is not None and number <= known[0]:
-            return
         hour, month = at.strftime(_HOUR), at.strftime(_MONTH)
-        self._db.execute("begin")
-        try:
-            self._db.executemany(_ADD_USAGE, [(hour, *key, *astuple(sums)) for key, sums in usage.items()])
-            self._db.executemany(_ADD_SPENDING, [(month, *each) for each in spent.items()])
-            self._db.execute(_NUMBER, (replica, number))
-            self._db.execute(
-                "delete from reports where rowid <= (select max(rowid) from reports) - ?", (_MOST_REPORTERS,)
-            )
-            self._db.execute("commit")
-        except BaseException:
-            if self._db.in_transaction:  # SQLite itself takes back what a full disk has no room for
-                self._db.execute("rollback")
-            raise
+        with self._damage_put_aside():
+            known = self._db.execute("select number from reports where replica = ?", (replica,)).fetchone()
+            if known is not None and number <= known[0]:
+                return
+            with transaction(self._db):
+                self._db.executemany(_ADD_USAGE, [(hour, *key, *astuple(sums)) for key, sums in usage.items()])
+                self._db.executemany(_ADD_SPENDING, [(month, *each) for each in spent.items()])
+                self._db.execute(_NUMBER, (replica, number))
+                self._db.execute(
+                    "delete from reports where rowid <= (select max(rowid) from reports) - ?", (_MOST_REPORTERS,)
+                )
         for scope, cost in spent.items():
             if (month, scope) in self._months:
                 self._months[month, scope] += cost
@@ -158,7 +147,6 @@ class UsageBook:
             return summed(self._db, by, since, until)
 
     def close(self) -> None:
-        """Closes the file."""
         self._db.close()
 
     def _spent(self, month: str, scope: str) -> float:

@@ -208,7 +208,6 @@ class Estimates:
         return tokens if (most := size.most_output) is None else min(tokens, most)
 
     def learn(self, group: Group, size: RequestSize, usage: Usage, meter: Meter) -> None:
-        """Learns from an answer."""
         tenant, _, model, _ = group
         if size.text_bytes and not size.images:
             _learn(self._texts, (tenant, model), usage.input - size.token_ids, size.text_bytes, _TEXT)

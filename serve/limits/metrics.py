@@ -13,8 +13,6 @@ _FIELDS = {
 
 
 def show_limits(metrics: Metrics, accounts: Accounts) -> None:
-    """Shows what one gateway replica counted."""
-
     def limits() -> Iterator[tuple[tuple[str, str], float]]:
         for standing in accounts.standings():
             for limit, field in _FIELDS.items():

@@ -110,7 +110,6 @@ def plan_of(
     slice_of: Callable[[LimitId, LimitTerms, bool], Slice],
     names: Mapping[str, str],
 ) -> Plan:
-    """Returns what requests meet."""
     slices: list[Slice] = []
     quotas: list[Quota] = []
     for scope, limits in _scopes(principal, model, config.default, names):

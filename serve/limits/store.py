@@ -94,7 +94,6 @@ class RedisStore:
         return name, bool(found.get("maxmemory")) and policy != "noeviction"
 
     async def close(self) -> None:
-        """Closes the connections."""
         await self._redis.aclose()
 
     def _key(self, kind: str, name: str) -> str:

@@ -84,7 +84,7 @@ class SharedLoad:
         self._pools = pools
         self._reporter: Reporter[Figures, Figures] = Reporter(
             lambda report: link.call("take", report),
-            self._collect,
+            lambda: Figures(load.report(), {key: pool.report() for key, pool in pools.items()}),
             self._adopt,
             "the board of loads",
             "Until then this replica goes by its share of all requests.",
@@ -106,9 +106,6 @@ class SharedLoad:
             self._load.merge(None)
             for pool in self._pools.values():
                 pool.merge(QueueReport())
-
-    def _collect(self) -> Figures:
-        return Figures(self._load.report(), {key: pool.report() for key, pool in self._pools.items()})
 
     def _adopt(self, others: Figures) -> None:
         self._load.merge(others.load)

@@ -30,7 +30,6 @@ class LoadReport:
     acceptance: Mapping[ClassKey, AcceptanceTotals] = field(default_factory=dict)
 
     def __add__(self, other: LoadReport) -> LoadReport:
-        """Returns the figures of both."""
         return LoadReport(
             _sum(self.running, other.running, lambda a, b: (a[0] + b[0], a[1] + b[1])),
             _sum(self.steps, other.steps, lambda a, b: merged_steps([a, b])),

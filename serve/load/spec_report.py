@@ -43,11 +43,9 @@ class LastFrames(Stage):
         self.last: deque[bytes] = deque(maxlen=_FRAMES)
 
     def skim(self, data: bytes, frames: int) -> None:
-        """Keeps frames."""
         self.last.append(data)
 
     def feed(self, frame: Frame) -> Sequence[Frame]:
-        """Keeps a frame."""
         self.last.append(frame.raw)
         return (frame,)
 

@@ -38,7 +38,6 @@ class LivePolicy:
         self.policy = policy
 
     def adopt(self, policy: Policy) -> None:
-        """Puts another policy in force."""
         self.policy = policy
 
     def draw(self, model: str) -> Draw | None:

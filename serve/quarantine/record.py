@@ -148,7 +148,6 @@ class EchoRecord(Struct, forbid_unknown_fields=True):
     by: ClassVar[By] = "echo"
 
     def add(self, build: str, trials: int, corrupted: int) -> None:
-        """Counts what was copied."""
         if build != self.build:
             self.build, self.trials, self.corrupted, self.judged = build, 0, 0, False
         self.trials += trials

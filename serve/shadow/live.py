@@ -73,7 +73,6 @@ class PairTally:
         self.candidate_s = 0.0
 
     def as_dict(self) -> dict[str, Any]:
-        """Returns plain values, fit for JSON."""
         return {
             **self.counts._asdict(),
             "outcomes": dict(self.outcomes),

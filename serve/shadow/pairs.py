@@ -30,13 +30,11 @@ class PairCounts(NamedTuple):
 
     @classmethod
     def of(cls, *, served_good: bool, candidate_good: bool) -> PairCounts:
-        """Returns the count of one pair."""
         number = 2 * (not served_good) + (not candidate_good)
         return cls(*(int(place == number) for place in range(4)))
 
     @classmethod
     def total(cls, counts: Iterable[PairCounts]) -> PairCounts:
-        """Returns the sum."""
         return cls(*map(sum, zip(cls(), *counts, strict=True)))
 
     @property

@@ -4,6 +4,8 @@ import logging
 import os
 import sqlite3
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 _DAMAGE = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
@@ -36,6 +38,19 @@ def damage(what: str) -> sqlite3.DatabaseError:
     error = sqlite3.DatabaseError(what)
     error.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
     return error
+
+
+@contextmanager
+def transaction(database: sqlite3.Connection, begin: str = "begin") -> Iterator[None]:
+    """Has all that is done within happen, or nothing of it; the connection commits by itself otherwise."""
+    database.execute(begin)
+    try:
+        yield
+        database.execute("commit")
+    except BaseException:
+        if database.in_transaction:  # SQLite itself takes back what a full disk has no room for
+            database.execute("rollback")
+        raise
 
 
 def put_aside(path: Path, why: object, log: logging.Logger) -> Path:

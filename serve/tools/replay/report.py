@@ -18,7 +18,6 @@ td.n{{text-align:right;font-variant-numeric:tabular-nums}} svg text{{font:13px s
 
 
 def to_html(report: Mapping[str, Any]) -> str:
-    """Returns the page."""
     a, b = report["a"], report["b"]
     shares = {"A": a["speculative_share"]} | ({"B": b["speculative_share"]} if b else {})
     summary = (

@@ -15,7 +15,7 @@ def findings(taken: int, kind: str = "vllm", **args: Any) -> list[tuple[str, str
     pool = {"kind": kind, "max_ongoing_requests": taken, **({"engine_args": args} if args else {})}
     model = {"family": "kimi-k2", "grammar": "kimi_k2", "pools": {"p": pool}}
     config = GatewayConfig.parse({"models": {"m": model}})
-    return [(each.level, each.message) for each in seat_findings(config)]
+    return [(level, message) for _, _, level, message in seat_findings(config)]
 
 
 def test_more_requests_than_seats_is_a_warning_that_says_how_many_wait_inside() -> None:

@@ -89,7 +89,6 @@ class AnswerLength:
     """The tokens of the answers to one kind of request, whichever pool they come from.
 
     Attributes:
-        answers: Answers that were counted.
         tokens: Their mean, later ones counting more.
     """
 

@@ -68,7 +68,6 @@ class EngineCommand:
         model: The weights; None if the line leaves them to a variable.
         args: Options by their names with underscores.
         unknown: Options whose values the line leaves to variables.
-        env: Environment variables that it sets.
         platform: As the image, a variable or an option tells it; `cuda` if nothing does.
         more: It takes in words that it does not tell, such as `"$@"` or `$EXTRA_ARGS`: any option may be among them.
     """

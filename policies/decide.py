@@ -117,7 +117,6 @@ class Shortlist(NamedTuple):
 
     Attributes:
         contenders: In the configuration's order.
-        reasons: Those that the stages have left.
         suspended: Contenders that only a test keeps out.
     """
 
@@ -455,7 +454,6 @@ class DecisionStage(NamedTuple, Generic[Applied]):
     """A stage of the chain.
 
     Attributes:
-        name: What it is called in documentation.
         reasons: Names of the reasons that it may leave; `*` for ids of advisories.
         after: Stages whose outcome it looks at, so that it must come later. Any other order gives the same decision.
     """

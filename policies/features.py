@@ -28,20 +28,14 @@ class RequestFeatures(NamedTuple):
 
     Attributes:
         model: The model's name, as the caller wrote it; after `of_model`, as the configuration does.
-        tools: Number of tools offered.
         tool_choice: `auto`, `required`, `named`, `none`, or None without tools.
         strict_tools: At least one tool says `strict: true`.
         strict_schema: The JSON schema of `response_format` says `strict: true`.
         response_format: `json_object`, `json_schema`, `structural_tag`, or None for text.
-        structured_outputs: vLLM's own field of that name is set.
         guided: A `guided_*` field is set, which vLLM accepts and ignores.
         thinking: The model thinks: by the request, else by the model's default.
-        include_reasoning: The answer includes the reasoning.
         unspeculable: It asks for sampling that vLLM refuses on every engine that speculates, `min_p` or `logit_bias`.
         penalties: A frequency, presence or repetition penalty is in force.
-        prompt_logprobs: It asks for log-probabilities of the prompt.
-        images: A message holds images or video.
-        thinking_budget: It bounds the tokens of thinking.
         near_end: Prompt and answer together may fill the model's context.
         tool_history: The conversation already holds tool calls or their results.
         conversation_key: The same for each turn of a conversation; empty if unknown.

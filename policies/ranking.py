@@ -26,7 +26,6 @@ class PoolLoad:
     this gateway replica's of all requests.
 
     Attributes:
-        requests: Requests of this gateway replica in the pool.
         lengths: Sum of their tokens per step.
         per_engine: Requests on one engine.
         rate: Tokens per second of one engine.

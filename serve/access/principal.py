@@ -31,9 +31,7 @@ class Principal:
         key_id: The key's id, which is no secret; of a token, its issuer's name for the person.
         scopes: What it may do, of `serve.config.access.RIGHTS`.
         models: Patterns of models' own names, in which `*` stands for any characters.
-        limits: The key's own, beside its tenant's.
         shared: Limits of the keys that handed it out, directly or not, by their ids: it spends of these too.
-        priority_default: Of requests that ask for none.
         priority_ceiling: The first priority that its requests can have.
         expires_s: End of its validity in Unix time; None for never.
     """

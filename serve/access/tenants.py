@@ -16,7 +16,6 @@ class Tenant:
 
     Attributes:
         weight: Its share where tenants compete, relative to the others'.
-        limits: Of all its keys together.
         model_limits: Further ones, by the model's own name.
         priority_ceiling: The first priority that its requests can have.
     """

@@ -25,12 +25,9 @@ class PoolTick:
     """One pool in one period, all gateway replicas together.
 
     Attributes:
-        requests: That ended.
         errors: Of them with a status of 500 or more.
         speculated: Of them with speculation.
         first_tokens: Streams by the upper bound, in seconds, of their time to the first token; not cumulative.
-        held: Slots held at its end.
-        waiting: Requests waiting at its end.
         engines: What its engines have counted, by the names of `serve.admin.engines`.
         gauges: The highest figures of its engines at its end, likewise.
     """
@@ -73,7 +70,6 @@ class Tick:
             of each tenant.
         failures: Requests that failed, by model, status and cause.
         answers: How fast answers were, by model, speculation (`on`, `off`) and class.
-        reruns: Attempts that were run again.
     """
 
     at_s: float

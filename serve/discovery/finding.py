@@ -15,7 +15,6 @@ class Finding:
 
     Attributes:
         value: None where it is not known.
-        source: What says so, or what would.
         confidence: `certain`: the engine says it, or its answers leave no other explanation. `stated`: the operator
             says it. `likely`: it behaves like that; shown, but nothing is trusted for it.
     """

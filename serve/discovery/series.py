@@ -27,7 +27,6 @@ class EngineMetrics(NamedTuple):
         started: When its processes started; empty if they do not say.
         drafts: It has counters that exist only where there is a drafter; None if it tells nothing of itself.
         draft_length: The most tokens of a draft.
-        cache: The labels of its cache.
     """
 
     started: frozenset[float]

@@ -73,10 +73,6 @@ def build_of(facts: PoolFacts) -> str:
 class EchoCanary:
     """The canary of one gateway replica. Its attempts are apart from those of clients, so that no load or limit counts
     them. Chance makes identifiers that nobody has seen, and the moments at which replicas begin.
-
-    Attributes:
-        tokens: That the requests took, by model and pool.
-        identifiers: By model, pool and what became of them.
     """
 
     def __init__(

@@ -40,7 +40,6 @@ class Orders:
 
     Attributes:
         drain: Answers under way end, new requests are refused, and then the gateway ends.
-        stop: It ends at once.
         reload: The configuration is read again.
     """
 

@@ -28,12 +28,10 @@ class ModelShape:
     """Sizes of one set of weights.
 
     Attributes:
-        weights_bytes: Size of the weights' files.
         hidden_size: Width of the residual stream.
         layers: Layers with attention over all tokens.
         mla: Values cached per token and layer, on every GPU; None for grouped-query attention.
         kv_heads: Heads of K and of V, divided among the GPUs.
-        source: Origin of the figures.
     """
 
     weights_bytes: float

@@ -38,7 +38,6 @@ class Holding(NamedTuple):
     """A replica's state of one limit, and its need.
 
     Attributes:
-        terms: The limit's, as this replica knows them.
         held: What it was given and has not spent; of concurrency, the seats in use as well.
         share: Of the rate, which the replica spends while the ledger does not answer.
         demand_per_s: What it spends.
@@ -67,7 +66,6 @@ class Grant(NamedTuple):
     """The ledger's answer about one limit.
 
     Attributes:
-        amount: To spend.
         level: What is left in the bucket; below zero it is a debt.
         wait_s: If less came than was needed, seconds until it could be there.
         share: As in `Holding`.
@@ -83,7 +81,6 @@ class Statement(Struct, frozen=True):
     """The content of a replica's report: of everything once a second, or of what a request needs at once.
 
     Attributes:
-        usage: Since the last statement.
         spent: Since the last statement, by scope with a monthly quota, in weighted tokens.
         quotas: Scopes whose spending of this month the replica wants to know.
     """

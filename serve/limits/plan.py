@@ -24,7 +24,6 @@ class Quota(NamedTuple):
     Attributes:
         scope: As of `LimitId`.
         limit: In weighted tokens.
-        shadow: It is counted and refuses nothing.
     """
 
     scope: str
@@ -91,8 +90,6 @@ class Standing(NamedTuple):
     """A tenant and its limits, as one replica sees them.
 
     Attributes:
-        tenant: As metrics name it.
-        limits: Its own.
         in_use: Requests of this replica under way; 0 without a limit of concurrency.
         spent: Weighted tokens of this month, of all replicas; 0 without a quota.
     """

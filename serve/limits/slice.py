@@ -23,9 +23,7 @@ class _Slice:
     """A slice, of whatever kind. The number of replicas counts until the ledger has answered.
 
     Attributes:
-        held: What may be spent.
         level: The bucket's, in the ledger's last answer; None if there was none.
-        shadow: The limit is counted and refuses nothing.
         used_s: When a request last spent of it, or wanted to.
         needs: What requests wait for, for the next report.
     """
@@ -189,7 +187,6 @@ class SeatSlice(_Slice):
 
     Attributes:
         held: Free seats.
-        in_use: Seats of requests under way.
     """
 
     def __init__(self, id: LimitId, terms: LimitTerms, replicas: int, now_s: float) -> None:
@@ -334,7 +331,6 @@ class Reservation(Struct, eq=False, gc=False):
 
     Attributes:
         cost: Weighted tokens.
-        is_open: It was not settled yet.
     """
 
     slices: Sequence[Slice]

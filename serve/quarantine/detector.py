@@ -65,7 +65,6 @@ class TrialCount(NamedTuple):
     Attributes:
         own_share: Chance with which the cell was to answer first.
         kind: One of `TrialCounts`.
-        suspected: An advisory warns of the cell.
     """
 
     cell: Cell
@@ -80,8 +79,6 @@ class EchoCount(NamedTuple):
 
     Attributes:
         build: Names the engine, its version, drafter and settings.
-        identifiers: That can be judged.
-        corrupted: Of them.
     """
 
     model: str
@@ -97,9 +94,6 @@ class Detector:
 
     A cell is compared with its model's reference pool in the same request class. The bets on its being worse make
     1 / alpha of a capital with probability at most alpha if it is not; so do those on its return, with `return_alpha`.
-
-    Attributes:
-        terms: May be replaced at any time.
     """
 
     def __init__(self, terms: DetectorTerms) -> None:

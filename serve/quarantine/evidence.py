@@ -122,7 +122,6 @@ class Bets:
     """Bets on one side of a bound.
 
     Attributes:
-        first: As of `Stakes`.
         factors: For each of them, the logarithm of what a trial of each kind makes of its capital.
     """
 

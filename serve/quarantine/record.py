@@ -129,10 +129,8 @@ class EchoRecord(Struct, forbid_unknown_fields=True):
     Attributes:
         build: Of the engine that copies now; another one is counted from the start.
         trials, corrupted: Identifiers since the last finding, or of this build.
-        judged: There was a finding on this build.
         status: `quarantined` from the finding that it is corrupt on, until one that it is sound.
         since_s: Unix time of the last change of status.
-        why: The figures of the last finding.
     """
 
     key: EchoKey

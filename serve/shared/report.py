@@ -86,7 +86,6 @@ class Reporter(Generic[Content, State]):
         clock: Monotonic seconds.
 
     Attributes:
-        alone: The register does not answer.
         is_settling: It has just begun and is going to.
     """
 

@@ -13,7 +13,7 @@ from serve.cli.output import FOUND, Json, console, print_json
 from serve.config import layers
 from serve.config.exposure import listening_host
 from serve.errors import ConfigError
-from serve.tools.doctor.checkup import examine
+from serve.tools.doctor.checkup import examine, first_of
 from serve.tools.doctor.decider import Decider
 from serve.tools.doctor.engine_line import examine_line, stated_facts
 from serve.tools.doctor.store import try_store
@@ -109,9 +109,7 @@ def _print_findings(out: Any, findings: list[dict[str, Any]]) -> None:
 def _cell(pool: dict[str, Any]) -> str:
     if pool["allowed"]:
         return {"optimistic": "[yellow]guarded[/]", "warn": "[yellow]yes[/]"}.get(pool["effect"], "[green]yes[/]")
-    names = pool["forbidden_by"]
-    more = f" and {len(names) - _SHOWN_CAUSES} more" if len(names) > _SHOWN_CAUSES else ""
-    return "[red]no[/] " + ", ".join(names[:_SHOWN_CAUSES]) + more
+    return f"[red]no[/] {first_of(pool['forbidden_by'], _SHOWN_CAUSES)}"
 
 
 def _decision(row: dict[str, Any]) -> str:

@@ -10,6 +10,7 @@ import typer
 from serve.cli.output import FOUND, Json, print_json, print_table
 from serve.config.gateway import GatewayConfig
 from serve.launch import weights
+from serve.tools.doctor.checkup import first_of
 
 
 def fetch(
@@ -36,9 +37,5 @@ def fetch(
 
 
 def _row(folder: weights.Folder) -> Sequence[str]:
-    missing = f"[red]{_shortened(folder.missing)}[/]" if folder.missing else "[green]nothing[/]"
+    missing = f"[red]{first_of(folder.missing, 3)}[/]" if folder.missing else "[green]nothing[/]"
     return folder.path, f"{folder.gigabytes:.1f}", missing, ", ".join(folder.used_by), folder.hub or ""
-
-
-def _shortened(missing: tuple[str, ...]) -> str:
-    return ", ".join(missing[:3]) + (f" and {len(missing) - 3} more" if len(missing) > 3 else "")

@@ -163,9 +163,7 @@ async def _asked_of_config(
     config: GatewayConfig, key_names: Mapping[str, str], active: bool
 ) -> dict[PoolName, list[tuple[FoundEngine, Answers]]]:
     found = {}
-    for model, _, name, pool in config.each_pool():
-        if pool.kind != "remote":
-            continue
+    for model, _, name, pool in config.each_pool("remote"):
         secret = pool.api_key(f"models.{model}.pools.{name}")
         key = secret.read() if secret is not None else None
         look_up = look_up_of(pool)

@@ -10,6 +10,7 @@ from rich.table import Table
 from policies.stated_facts import UNKNOWN
 from serve.cli.output import console
 from serve.discovery.grouping import FoundEngine
+from serve.tools.doctor.checkup import first_of
 
 _EVERYDAY = ("stream", "thinking", "grammar", "strict")  # classes that a request has beside what it is for
 _SHOWN_CAUSES = 3
@@ -90,8 +91,7 @@ def _safety(rows: Sequence[Mapping[str, Any]], pool: str, is_known: bool) -> Ite
         causes.setdefault(name, {}).update(dict.fromkeys(row["pools"][pool]["forbidden_by"]))
     kinds: dict[str, list[str]] = {}
     for name, ids in causes.items():
-        more = f" and {len(ids) - _SHOWN_CAUSES} more" if len(ids) > _SHOWN_CAUSES else ""
-        why = f"by {', '.join([*ids][:_SHOWN_CAUSES])}{more}" if is_known else "as its method is not known"
+        why = f"by {first_of([*ids], _SHOWN_CAUSES)}" if is_known else "as its method is not known"
         kinds.setdefault(f"not sent there, {why}" if ids else "safe", []).append(name)
     for verdict, names in kinds.items():
         yield f"{verdict}: {', '.join(names)}"

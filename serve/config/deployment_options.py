@@ -6,7 +6,7 @@
 from typing import Any
 
 from serve.config.gateway import GatewayConfig
-from serve.config.pool import PoolConfig
+from serve.config.pool import HOSTED, PoolConfig
 
 _LIMITS = ("max_ongoing_requests", "max_queued_requests")
 _TIMES = ("graceful_shutdown_timeout_s", "health_check_period_s", "health_check_timeout_s")
@@ -18,9 +18,8 @@ POOL = frozenset({"replicas", "autoscaling", *_LIMITS, *_TIMES})
 def gateway_options(config: GatewayConfig) -> dict[str, Any]:
     """Returns the gateway's; what pools should have is in its `user_config`, for it can't be in its `args`."""
     least: dict[str, dict[str, int]] = {}
-    for model, _, name, pool in config.each_pool():
-        if pool.kind != "remote":
-            least.setdefault(model, {})[name] = pool.least_replicas
+    for model, _, name, pool in config.each_pool(*HOSTED):
+        least.setdefault(model, {})[name] = pool.least_replicas
     return {
         "num_replicas": config.replicas,
         "graceful_shutdown_timeout_s": config.graceful_shutdown_timeout_s,

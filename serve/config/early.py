@@ -16,14 +16,13 @@ _SOURCES = ("engine/arg_utils.py", "entrypoints/openai/cli_args.py", "entrypoint
 
 def unknown_options(config: GatewayConfig) -> Iterator[tuple[str, str, str]]:
     """Yields (model, pool, message) for each engine argument that no vLLM is known to have."""
-    for name, model, pool_name, pool in config.each_pool():
-        if pool.kind == "vllm":
-            for option in full_names(model.engine_args_of(pool_name)):
-                if option not in KNOWN and not _installed_vllm_has(option):
-                    written = option.replace("_", "-")
-                    near = get_close_matches(option, KNOWN, n=1)
-                    hint = f"; did you mean {near[0].replace('_', '-')!r}?" if near else ""
-                    yield name, pool_name, f"vLLM has no engine argument {written!r}{hint}"
+    for name, model, pool, _ in config.each_pool("vllm"):
+        for option in full_names(model.engine_args_of(pool)):
+            if option not in KNOWN and not _installed_vllm_has(option):
+                written = option.replace("_", "-")
+                near = get_close_matches(option, KNOWN, n=1)
+                hint = f"; did you mean {near[0].replace('_', '-')!r}?" if near else ""
+                yield name, pool, f"vLLM has no engine argument {written!r}{hint}"
 
 
 def missing_folders(config: GatewayConfig) -> Iterator[tuple[str, str, str]]:
@@ -31,13 +30,10 @@ def missing_folders(config: GatewayConfig) -> Iterator[tuple[str, str, str]]:
 
     A text that may be a name on a model hub, such as `org/model`, is left to vLLM.
     """
-    for name, model, pool_name, pool in config.each_pool():
-        if pool.kind == "vllm":
-            args = full_names(model.engine_args_of(pool_name))
-            drafter = args.get("speculative_config") or {}
-            for what, path in (("model", args.get("model")), ("drafter", drafter.get("model"))):
-                if isinstance(path, str) and _is_folder(path) and not (Path(path).exists() or (_ROOT / path).exists()):
-                    yield name, pool_name, f"the folder of its {what}, {path}, is not on this machine"
+    for name, model, pool, _ in config.each_pool("vllm"):
+        for what, path in zip(("model", "drafter"), model.weights_of(pool), strict=True):
+            if isinstance(path, str) and _is_folder(path) and not (Path(path).exists() or (_ROOT / path).exists()):
+                yield name, pool, f"the folder of its {what}, {path}, is not on this machine"
 
 
 def _is_folder(path: str) -> bool:

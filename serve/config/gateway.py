@@ -182,11 +182,12 @@ class GatewayConfig(_Strict):
             lines = (f"  {problem}" for problem in problems_of(error, cls))
             raise ConfigError(f"{source} is not a valid gateway config:\n" + "\n".join(lines)) from error
 
-    def each_pool(self) -> Iterator[tuple[str, ModelConfig, str, PoolConfig]]:
-        """Yields (model name, model, pool name, pool) in the file's order."""
+    def each_pool(self, *kinds: str) -> Iterator[tuple[str, ModelConfig, str, PoolConfig]]:
+        """Yields (model name, model, pool name, pool) in the file's order, of all kinds if none is named."""
         for model_name, model in self.models.items():
             for pool_name, pool in model.pools.items():
-                yield model_name, model, pool_name, pool
+                if not kinds or pool.kind in kinds:
+                    yield model_name, model, pool_name, pool
 
     def each_name(self) -> Iterator[tuple[str, str]]:
         """Yields (name, alias or pattern; the model's own name): all by which callers may ask for a model."""

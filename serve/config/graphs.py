@@ -15,11 +15,9 @@ _PRICE = "one request that opts out makes the steps of its whole batch 1.3 to 3 
 def graph_findings(config: GatewayConfig) -> Iterator[tuple[str, str, str]]:
     """Yields (model, pool, what leaves the graphs and what to do) for each hosted vLLM pool."""
     facts = {(each.model, each.pool): each for each in config.pool_facts()}
-    for name, model, pool, settings in config.each_pool():
-        if settings.kind == "vllm":
-            args = full_names(model.engine_args_of(pool))
-            for text in uncovered_steps(facts[name, pool], args):
-                yield name, pool, text
+    for name, model, pool, _ in config.each_pool("vllm"):
+        for text in uncovered_steps(facts[name, pool], full_names(model.engine_args_of(pool))):
+            yield name, pool, text
 
 
 def uncovered_steps(facts: PoolFacts, args: Mapping[str, Any]) -> Iterator[str]:

@@ -26,6 +26,7 @@ def _known_grammar(name: str) -> str:
     return name
 
 
+HOSTED = ("vllm", "sim")  # kinds of pools whose engines run in the cluster
 _RAW_ENGINES = frozenset({"vllm", "sglang"})
 Alias = Annotated[str, Field(pattern=r"^(?:[A-Za-z0-9][A-Za-z0-9._/-]*\*?|\*)[A-Za-z0-9._/-]*$", max_length=128)]
 GrammarName = Annotated[str, AfterValidator(_known_grammar)]
@@ -284,6 +285,11 @@ class ModelConfig(_Strict):
         """Returns a pool's engine arguments over the model's own, under their full names with dashes."""
         args = _underscored(self.engine_args) | _underscored(self.pools[pool].engine_args)
         return {name.replace("_", "-"): value for name, value in full_names(args).items()}
+
+    def weights_of(self, pool: str) -> tuple[str | None, str | None]:
+        """Returns the weights of a vLLM pool and those of its drafter, folders or names on a hub, as far as stated."""
+        args = self.engine_args_of(pool)
+        return args.get("model"), (args.get("speculative-config") or {}).get("model")
 
     @model_validator(mode="after")
     def _candidate_can_be_compared(self) -> Self:

@@ -20,8 +20,8 @@ def engine_seats(model: ModelConfig, pool: str) -> int | None:
 
 def seat_findings(config: GatewayConfig) -> Iterator[tuple[str, str, str, str]]:
     """Yields (model, pool, level, message) for every hosted pool with more requests, or fewer, than seats."""
-    for name, model, pool, settings in config.each_pool():
-        seats = engine_seats(model, pool) if settings.kind == "vllm" else None
+    for name, model, pool, settings in config.each_pool("vllm"):
+        seats = engine_seats(model, pool)
         taken = settings.max_ongoing_requests
         if seats is not None and taken > seats:
             text = (

@@ -13,6 +13,7 @@ import uvloop
 
 from serve.admin.deployment import AdminApi
 from serve.config.gateway import GatewayConfig
+from serve.config.pool import HOSTED
 from serve.errors import ConfigError
 from serve.gateway.ingress import GatewayReplica
 from serve.http1.listener import Listener
@@ -28,7 +29,7 @@ _IN_PLACE = frozenset({"policy"})  # what changes without a restart; keys and ad
 
 def needs_ray(config: GatewayConfig) -> str | None:
     """Returns what a configuration needs Ray for; None if one process can serve it."""
-    own = [f"{model}/{name}" for model, _, name, pool in config.each_pool() if pool.kind != "remote"]
+    own = [f"{model}/{name}" for model, _, name, _ in config.each_pool(*HOSTED)]
     if own:
         return f"engines of its own ({', '.join(own)})"
     return f"{config.replicas} gateway replicas" if config.replicas > 1 else None

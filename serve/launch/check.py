@@ -1,6 +1,6 @@
 """Checks a cluster file against the Serve config that it deploys and the hardware that it names."""
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -9,7 +9,7 @@ from serve.config import layers
 from serve.config.early import unknown_options
 from serve.config.exposure import listening_host, open_gateway
 from serve.config.gateway import GatewayConfig, args_of
-from serve.config.pool import ModelConfig, PoolConfig
+from serve.config.pool import HOSTED, ModelConfig, PoolConfig
 from serve.config.seats import seat_findings
 from serve.errors import ConfigError
 from serve.launch import cluster, cluster_rules
@@ -84,7 +84,7 @@ def check_file(path: str | Path) -> CheckReport:
     findings += [ClusterFinding("error", f"{model}/{pool}", text) for model, pool, text in unknown_options(config)]
     findings += [*_serving(document, served), *_open(config, served), *_application(config)]
     placement, unplaced = _placed(config, nodes)
-    fits = tuple(_fit(*entry) for entry in config.each_pool() if entry[3].kind == "vllm")
+    fits = tuple(_fit(*entry) for entry in config.each_pool("vllm"))
     findings += [*unplaced, *_parallelism(config), *_seats(config), *_memory(fits), *_containers(document, config)]
     return CheckReport(local, config, nodes, placement, fits, tuple(findings))
 
@@ -116,7 +116,10 @@ def _application(config: GatewayConfig) -> Iterator[ClusterFinding]:
 def _placed(
     config: GatewayConfig, nodes: tuple[Node, ...]
 ) -> tuple[Mapping[str, tuple[str, ...]], list[ClusterFinding]]:
-    demands = [*_gateway(config), *(demand for entry in config.each_pool() for demand in _replicas(*entry))]
+    demands = [
+        *_gateway(config),
+        *(demand for entry in config.each_pool(*HOSTED) for demand in _replicas(*entry)),
+    ]
     placement = place(demands, nodes)
     findings = [ClusterFinding("error", demand.name, why_unplaced(demand, nodes)) for demand in placement.unplaced]
     requested = sum(bundle.get("GPU", 0.0) for demand in demands for bundle in demand.bundles)
@@ -132,9 +135,7 @@ def _gateway(config: GatewayConfig) -> Iterator[Demand]:
 
 
 def _replicas(model: str, _: ModelConfig, pool: str, settings: PoolConfig) -> Iterator[Demand]:
-    """Yields as many replicas as autoscaling may start; a remote pool needs nothing here."""
-    if settings.kind == "remote":
-        return
+    """Yields as many replicas as autoscaling may start."""
     count = settings.autoscaling.max_replicas if settings.autoscaling else settings.replicas
     bundles = settings.placement_group_bundles or (_bundle({"num_cpus": 1, **settings.ray_actor_options}),)
     spread = settings.placement_group_bundles is not None and settings.placement_group_strategy != "STRICT_PACK"
@@ -152,9 +153,8 @@ def _gpus(settings: PoolConfig) -> float:
 
 
 def _parallelism(config: GatewayConfig) -> Iterator[ClusterFinding]:
-    for name, model, pool, settings in config.each_pool():
-        gpus = _gpus(settings)
-        if settings.kind == "vllm" and gpus:
+    for name, model, pool, settings in config.each_pool("vllm"):
+        if gpus := _gpus(settings):
             args = model.engine_args_of(pool)
             needed = tensor_parallel(args)
             for option in ("pipeline-parallel-size", "data-parallel-size"):
@@ -163,7 +163,7 @@ def _parallelism(config: GatewayConfig) -> Iterator[ClusterFinding]:
                 text = f"the engine needs {needed} GPUs and the replica asks for {gpus:g}"
                 yield ClusterFinding("error", f"{name}/{pool}", text)
         bundles = settings.placement_group_bundles or ()
-        if settings.kind == "vllm" and any(bundle.get("GPU", 0) > 1 for bundle in bundles):
+        if any(bundle.get("GPU", 0) > 1 for bundle in bundles):
             text = "vLLM takes one GPU from each bundle: give one placement_group_bundles entry with GPU: 1 per GPU"
             yield ClusterFinding("error", f"{name}/{pool}", text)
 
@@ -178,8 +178,8 @@ def _fit(name: str, model: ModelConfig, pool: str, settings: PoolConfig) -> Fit:
     args = model.engine_args_of(pool)
     bundles = settings.placement_group_bundles or (_bundle(settings.ray_actor_options),)
     gpu = next((name for name in GPU_MEMORY_GIB if any(bundle.get(name) for bundle in bundles)), None)
-    draft = (args.get("speculative-config") or {}).get("model")
-    shape = shape_of(str(args.get("model", name)))
+    weights, draft = model.weights_of(pool)
+    shape = shape_of(str(weights or name))
     drafter = shape_of(str(draft)) if draft else None
     if gpu is None or shape is None or (draft and drafter is None):
         return Fit(name, pool, _gpus(settings), gpu, None)
@@ -224,23 +224,19 @@ def _containers(document: cluster.Document, config: GatewayConfig) -> Iterator[C
         return
     volumes = cluster_rules.volumes(words)
     shared_gib = cluster_rules.shared_memory_gib(words)
-    for name, model, pool, settings in config.each_pool():
-        if settings.kind != "vllm":
-            continue
+    for name, model, pool, _ in config.each_pool("vllm"):
         about = f"{name}/{pool}"
-        args = model.engine_args_of(pool)
-        for path in _unmounted(args, volumes):
+        for path in _unmounted(model.weights_of(pool), volumes):
             text = f"{path} is in no --volume of docker.run_options, so the container can't see it"
             yield ClusterFinding("error", about, text)
-        cache_gib = _shared_cache_gib(args)
+        cache_gib = _shared_cache_gib(model.engine_args_of(pool))
         if shared_gib is not None and cache_gib > shared_gib:
             limit = f"--shm-size {shared_gib:g}g of docker.{role}_run_options"
             yield ClusterFinding("error", about, f"mm-processor-cache-gb {cache_gib:g} does not fit in {limit}")
 
 
-def _unmounted(args: Mapping[str, Any], volumes: Collection[str]) -> list[str]:
+def _unmounted(models: Iterable[str | None], volumes: Collection[str]) -> list[str]:
     """Returns the folders of a pool's models that are in none of the volumes."""
-    models = (args.get("model"), (args.get("speculative-config") or {}).get("model"))
     folders = [path for path in models if path and path.startswith("/")]
     return [path for path in folders if not any(map(PurePosixPath(path).is_relative_to, volumes))]
 

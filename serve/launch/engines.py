@@ -7,6 +7,7 @@ from collections.abc import Callable
 from importlib.util import find_spec
 
 from serve.config.gateway import GatewayConfig
+from serve.config.pool import HOSTED
 from serve.engine.kinds import kind_of
 from serve.errors import ConfigError
 
@@ -17,13 +18,11 @@ def check_engines(config: GatewayConfig, say: Callable[[str], None]) -> None:
     Raises:
         ConfigError: An engine would not start with its settings.
     """
-    pools = list(config.each_pool())
-    if any(settings.kind == "vllm" for *_, settings in pools) and (reason := _vllm_is_missing()):
+    kinds = [*HOSTED]
+    if any(config.each_pool("vllm")) and (reason := _vllm_is_missing()):
         say(f"engine arguments are not checked here: {reason}")
-        pools = [entry for entry in pools if entry[3].kind != "vllm"]
-    for name, model, pool, settings in pools:
-        if settings.kind == "remote":
-            continue
+        kinds.remove("vllm")
+    for name, model, pool, settings in config.each_pool(*kinds):
         try:
             kind_of(settings.kind).check(name, model, pool)
         except ConfigError as error:

@@ -57,11 +57,9 @@ def download(folder: Folder) -> None:
 
 
 def _named(config: GatewayConfig) -> Iterator[tuple[str, str]]:
-    for name, model, pool, settings in config.each_pool():
-        if settings.kind == "vllm":
-            args = model.engine_args_of(pool)
-            draft = (args.get("speculative-config") or {}).get("model")
-            yield from ((f"{name}/{pool}", str(path)) for path in (args.get("model", name), draft) if path)
+    for name, model, pool, _ in config.each_pool("vllm"):
+        weights, drafter = model.weights_of(pool)
+        yield from ((f"{name}/{pool}", path) for path in (weights or name, drafter) if path)
 
 
 def _missing(folder: Path) -> Iterator[str]:

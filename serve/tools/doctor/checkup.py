@@ -1,7 +1,7 @@
 """Finds problems of a configuration by making the decision for every kind of request."""
 
 import dataclasses
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from msgspec.structs import asdict
@@ -321,8 +321,8 @@ def _unusable_verdicts(config: GatewayConfig) -> Iterator[dict[str, Any]]:
 
 def _unstated_methods(config: GatewayConfig) -> Iterator[dict[str, Any]]:
     """Yields a finding for each remote pool of which nobody says whether its engine drafts tokens."""
-    for model, _, name, pool in config.each_pool():
-        if pool.kind == "remote" and "method" not in pool.facts:
+    for model, _, name, pool in config.each_pool("remote"):
+        if "method" not in pool.facts:
             text = (
                 "`facts` does not say `method`, so the pool counts as one that drafts in some unknown way, and gets no "
                 "request that any advisory on drafts forbids; say `method: none` if its engine has no drafter"
@@ -344,7 +344,7 @@ def _holes(policy: Policy) -> Iterator[dict[str, Any]]:
                 text = f"{advisory.id}: {advisory.summary}{note}"
                 yield _finding("warning", text, facts.model, facts.pool, advisory, policy)
         if presumed:
-            text = f"its engine is unknown, and may have {len(presumed)} known holes: {_named(presumed)}"
+            text = f"its engine is unknown, and may have {len(presumed)} known holes: {first_of(presumed)}"
             yield _finding("warning", text, facts.model, facts.pool)
 
 
@@ -388,7 +388,7 @@ def _unknown_engine(policy: Policy, model: str, level: str, names: list[str]) ->
     ]
     effects = {"error": "stop or endanger requests", "warning": "are suspected", "info": "send requests elsewhere"}
     finding = _finding(
-        level, f"{len(names)} advisories {effects[level]} only because the engine is unknown: {_named(names)}", model
+        level, f"{len(names)} advisories {effects[level]} only because the engine is unknown: {first_of(names)}", model
     )
     told = "`engine: vllm`, `engine_version`, `method` (`none` without a drafter) and the parsers"
     stated = f"State in `facts` of {', '.join(pools)} what runs there: {told}; then look again"
@@ -397,9 +397,9 @@ def _unknown_engine(policy: Policy, model: str, level: str, names: list[str]) ->
     return {**finding, "cures": [*(asked if any((model, pool) in running for pool in pools) else ()), stated]}
 
 
-def _named(names: list[str]) -> str:
-    more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
-    return ", ".join(names[:_MOST_NAMES]) + more
+def first_of(names: Sequence[str], most: int = _MOST_NAMES) -> str:
+    """Returns the first of some names, and how many more there are."""
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
 def _effects(decision: Decision, advisories: dict[str, Advisory]) -> Iterator[tuple[str, str, str]]:

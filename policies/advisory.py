@@ -23,7 +23,7 @@ _EFFECTS = {"speculative": "forbid", "opt_out": "allow", "standard": "allow"}
 _HINTS = {
     "'scope_reason' is a required property": (
         ": `affects` names a family or a model's version; name the broken part instead, or say why it can't be named"
-    ),
+    )
 }
 
 

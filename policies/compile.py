@@ -26,10 +26,7 @@ _FORCE = {
 
 
 def compile_policy(
-    facts: Iterable[PoolFacts],
-    advisories: Iterable[Advisory],
-    settings: PolicySettings,
-    today: date | None = None,
+    facts: Iterable[PoolFacts], advisories: Iterable[Advisory], settings: PolicySettings, today: date | None = None
 ) -> Policy:
     """Works out once what each request then only looks up. The order of the facts is the preference among pools that
     are otherwise equal. Overrides expire by `today`, the current day (UTC) if not given.

@@ -1,7 +1,7 @@
 """Half an hour of what the pools did, from the counters of gateway replicas that come and go. Pure."""
 
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
@@ -15,7 +15,6 @@ _COUNTED = frozenset(COUNTERS.values())
 _NO_ENGINES: Mapping[Any, Any] = MappingProxyType({})
 
 PoolName = tuple[str, str]  # model, pool
-Samples = Sequence[tuple[str, Mapping[str, str], float]]  # name, labels, value
 _CounterKey = tuple[str, tuple[tuple[str, str], ...]]
 _Adds = Callable[["Tick", Mapping[str, str], float], None]
 

@@ -15,8 +15,7 @@ app = typer.Typer(help="Check the audit log, or list its newest lines.", no_args
 Log = Annotated[Path, typer.Argument(metavar="PATH", help="The folder `admin.audit_dir`, or one file of it.")]
 Expect = Annotated[str, typer.Option(help="A hash printed by an earlier check; its line must still be there.")]
 KeyFile = Annotated[
-    Path | None,
-    typer.Option(help="The key that seals the lines, `admin.audit_key_file`; also detects a missing end."),
+    Path | None, typer.Option(help="The key that seals the lines, `admin.audit_key_file`; also detects a missing end.")
 ]
 Follows = Annotated[str, typer.Option(help="Hash of the last archived line, which the first one here follows.")]
 Limit = Annotated[int, typer.Option(min=1, max=1000, help="How many lines.")]

@@ -196,9 +196,7 @@ def _explained(
     return [engine for engine, _ in pairs], [each for _, against in pairs for each in against]
 
 
-def _told(
-    asked: Sequence[tuple[FoundEngine, Answers]],
-) -> tuple[list[FoundEngine], list[tuple[FoundEngine, str]]]:
+def _told(asked: Sequence[tuple[FoundEngine, Answers]]) -> tuple[list[FoundEngine], list[tuple[FoundEngine, str]]]:
     """Returns the engines that told what they serve, and the others with why they did not."""
     told = [engine for engine, _ in asked if "served_names" in engine.findings]
     return told, [(engine, why_silent(answers)) for engine, answers in asked if engine not in told]

@@ -21,8 +21,7 @@ from serve.config.access import AccessConfig, RightName
 from serve.errors import ConfigError
 
 StateDir = Annotated[
-    Path | None,
-    typer.Option("--state-dir", help="Use the store in this `access.state_dir` instead of the admin API."),
+    Path | None, typer.Option("--state-dir", help="Use the store in this `access.state_dir` instead of the admin API.")
 ]
 Object = dict[str, Any]
 

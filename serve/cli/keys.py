@@ -31,8 +31,7 @@ def _id_in(given: str) -> str:
 
 
 KeyId = Annotated[
-    str,
-    typer.Argument(metavar="ID", help="The key's id: the part of the token after `sgk_`.", callback=_id_in),
+    str, typer.Argument(metavar="ID", help="The key's id: the part of the token after `sgk_`.", callback=_id_in)
 ]
 
 

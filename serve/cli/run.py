@@ -43,10 +43,7 @@ WithRay = Annotated[
 
 @with_serving
 def serve(
-    serving: Serving,
-    config: Config = LAPTOP,
-    accept_hazards: AcceptHazards = False,
-    ray: WithRay = None,
+    serving: Serving, config: Config = LAPTOP, accept_hazards: AcceptHazards = False, ray: WithRay = None
 ) -> None:
     """Start the gateway and all pools on this machine, and run until Ctrl-C."""
     if config == LAPTOP and not LAPTOP.exists():

@@ -29,10 +29,9 @@ class Serving:
         "127.0.0.1"
     )
     admin_port: AdminPort = None
-    access: Annotated[
-        AccessMode | None,
-        typer.Option(help="Overrides `access.mode`: whether clients need a key."),
-    ] = None
+    access: Annotated[AccessMode | None, typer.Option(help="Overrides `access.mode`: whether clients need a key.")] = (
+        None
+    )
     state_dir: Annotated[
         Path | None, typer.Option("--state-dir", help="Folder of the keys. [default: ~/.local/state/specgate]")
     ] = None

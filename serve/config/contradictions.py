@@ -14,7 +14,7 @@ _MISNAMED = {
     "kimi-k2.5-thinking-eagle3": (
         "2",
         "works with Kimi-K2-Thinking (text only, version 2) and not with the multimodal K2.5 (field report R1)",
-    ),
+    )
 }
 _PLAIN = re.compile(r"\d(\.\d)?")
 _VERSION = re.compile(r"(kimi-?k|qwen-?|glm-?|deepseek-?v)(\d)(?:\.?(\d)(?!\d))?(?![\dbm])", re.IGNORECASE)

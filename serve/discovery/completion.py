@@ -32,7 +32,7 @@ def complete(
         if not engines:
             continue
         place = f"{model_name}/{pool_name}"
-        problems = [f"  {place}: {each}" for engine in engines for each in _denied(model_name, model, pool, engine)]
+        problems = [f"  {place}: {each}" for engine in engines for each in _denied(model, pool, engine)]
         problems += [f"  {place}: {each}" for each in _unlike(pool, engines)]
         wrong += problems
         if not problems:
@@ -44,7 +44,7 @@ def complete(
     return document
 
 
-def _denied(name: str, model: ModelConfig, pool: PoolConfig, engine: FoundEngine) -> Iterator[str]:
+def _denied(model: ModelConfig, pool: PoolConfig, engine: FoundEngine) -> Iterator[str]:
     """Yields what an engine denies of what is written, with both texts."""
     stated = dict(stated_findings(pool.facts, _BY_HAND))
     if "method" in pool.facts and (method := method_of(str(pool.facts["method"]))) != UNKNOWN:

@@ -42,7 +42,7 @@ def read_description(text: str, source: str, env: Mapping[str, str]) -> Descript
     found = sum((_of_document(each, source, env) for each in documents), _of_pods(documents, source))
     is_foreign = any("apiVersion" in each for each in documents)
     if not found.engines and not found.left and not is_foreign:  # a line with `"key": value` in it is YAML as well
-        found = _of_script(text, source, env)
+        found = _of_script(text, source)
     keys = [each for each in found.engines if each.command is not None and "api_key" in each.command.args]
     found += Description(
         left=tuple(f"{each.source}: its --api-key, written out there: --api-key-env URL=NAME" for each in keys)
@@ -333,7 +333,7 @@ def _words_of_values(model: Mapping[str, Any]) -> Iterator[str]:
         yield from ("--kv-transfer-config", '{"kv_connector": "LMCacheConnectorV1", "kv_role": "kv_both"}')
 
 
-def _of_script(text: str, source: str, env: Mapping[str, str]) -> Description:
+def _of_script(text: str, source: str) -> Description:
     """Reads each command of a script, or of a unit of systemd, that starts an engine or a router."""
     found = Description()
     lines = re.sub(r"\\\s*\n", " ", text).splitlines()

@@ -116,10 +116,7 @@ def _application(config: GatewayConfig) -> Iterator[ClusterFinding]:
 def _placed(
     config: GatewayConfig, nodes: tuple[Node, ...]
 ) -> tuple[Mapping[str, tuple[str, ...]], list[ClusterFinding]]:
-    demands = [
-        *_gateway(config),
-        *(demand for entry in config.each_pool(*HOSTED) for demand in _replicas(*entry)),
-    ]
+    demands = [*_gateway(config), *(demand for entry in config.each_pool(*HOSTED) for demand in _replicas(*entry))]
     placement = place(demands, nodes)
     findings = [ClusterFinding("error", demand.name, why_unplaced(demand, nodes)) for demand in placement.unplaced]
     requested = sum(bundle.get("GPU", 0.0) for demand in demands for bundle in demand.bundles)

@@ -115,12 +115,7 @@ class Accounts:
             return await self.reserve(principal, decision.model, request_class, size, headers)
 
     async def reserve(
-        self,
-        principal: Principal,
-        model: str,
-        request_class: str,
-        size: RequestSize,
-        headers: RawHeaders,
+        self, principal: Principal, model: str, request_class: str, size: RequestSize, headers: RawHeaders
     ) -> Charge:
         """Reserves what a request will probably cost. It waits for a silent ledger for 20 ms at most. Headers about
         limits are added to the response's.

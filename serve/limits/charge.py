@@ -47,12 +47,7 @@ class Charge(Struct, eq=False, gc=False):
         return self.reservation.cost, self.plan.queued
 
     def attempt(
-        self,
-        pool: str,
-        speculative: bool,
-        takes_out: bool,
-        ids: TokenIds | None = None,
-        kept: KeptPrefix | None = None,
+        self, pool: str, speculative: bool, takes_out: bool, ids: TokenIds | None = None, kept: KeptPrefix | None = None
     ) -> Meter:
         """Returns the meter of an attempt that is sent now."""
         meter = Meter(pool, speculative, takes_out, ids, kept)

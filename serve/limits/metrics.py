@@ -33,21 +33,21 @@ def show_limits(metrics: Metrics, accounts: Accounts) -> None:
         "specgate_tokens",
         "Tokens by tenant and kind; tenants beyond the 200th as `other`",
         ["tenant", "model", "kind"],
-        lambda: tally.tokens.items(),
+        tally.tokens.items,
     )
     metrics.read(
         "counter",
         "specgate_limits_refused",
         "Requests that a limit refused, or would have (`shadow`)",
         ["tenant", "limit", "mode"],
-        lambda: tally.refused.items(),
+        tally.refused.items,
     )
     metrics.read(
         "counter",
         "specgate_limits_used",
         "Requests and weighted tokens, as limits count them",
         ["tenant", "limit"],
-        lambda: tally.used.items(),
+        tally.used.items,
     )
     metrics.read(
         "gauge",

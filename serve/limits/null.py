@@ -51,12 +51,7 @@ class NullCharge:
         return float(body_bytes), None
 
     def attempt(
-        self,
-        pool: str,
-        speculative: bool,
-        takes_out: bool,
-        ids: TokenIds | None = None,
-        kept: KeptPrefix | None = None,
+        self, pool: str, speculative: bool, takes_out: bool, ids: TokenIds | None = None, kept: KeptPrefix | None = None
     ) -> "NullMeter | Meter":
         """Returns a meter that measures nothing, or for one attempt of some what the engine tells unasked.
 

@@ -42,5 +42,5 @@ def show_load(metrics: Metrics, load: LiveLoad) -> None:
     )
     metrics.read(
         "counter", "specgate_load_moves", "Requests that load moved to another pool, or would have (`observe`)",
-        ["model", "from", "to"], lambda: load.moves.items(),
+        ["model", "from", "to"], load.moves.items,
     )  # fmt: skip

@@ -108,9 +108,7 @@ UNSUSPECTED = Stakes(((0.1, 1.5), (0.3, 1), (0.6, 1), (0.95, 1)), _CLEAN, first=
 SUSPECTED = Stakes(((0.1, 1.5), (0.3, 1), (0.6, 1), (0.95, 2)), _CLEAN, first=0.8)
 # For a pool that is out, and probably as good as ever.
 RETURNING = Stakes(
-    failures=((0.05, 1), (0.15, 1), (0.5, 1), (0.95, 2)),
-    clean=((0.0, 2), (0.05, 1), (0.15, 1), (0.4, 1)),
-    first=0.6,
+    failures=((0.05, 1), (0.15, 1), (0.5, 1), (0.95, 2)), clean=((0.0, 2), (0.05, 1), (0.15, 1), (0.4, 1)), first=0.6
 )
 
 _LEAST = 0.02  # of a stake's capital is left after the worst trial

@@ -21,6 +21,7 @@ class Override:
     Attributes:
         action: `pin`: these requests use this pool and no other, where the advisories allow it. `forbid`: never this
             pool, or, with no pool named, never speculation. `waive`: ignore one advisory until `expires`.
+        reason: Shown in explanations.
         classes: Request classes as in advisories, `name+name`.
         expires: The first day on which it no longer holds; a waiver needs one.
 

@@ -52,6 +52,12 @@ def test_the_page_in_docs_is_current():
     assert PAGE.read_text(encoding="utf-8") == to_markdown(load_advisories(SHIPPED_ADVISORIES))
 
 
+def test_the_page_begins_with_what_is_certain_and_gravest():
+    headings = [line for line in PAGE.read_text(encoding="utf-8").splitlines() if line.startswith("## ")]
+    assert headings[0] == "## Confirmed, critical"
+    assert headings.index("## Confirmed, low") < headings.index("## Suspected, critical")
+
+
 def test_stale_ones_are_listed_with_the_reason(specgate):
     code, out = specgate("advisories", "list", "--stale", "--engine", "vllm==99.0", "--json")
     reasons = {each["id"]: each["why"] for each in json.loads(out)}

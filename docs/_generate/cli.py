@@ -3,21 +3,20 @@
 import inspect
 import typing
 from collections import Counter
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import typer
 
 import serve
-from docs._generate.markdown import code, table
+from docs._generate.markdown import code
 from serve.cli import app
 
-Row = tuple[str, str, str, str]
+Row = tuple[str, str, str]
 
 _ROOT = Path(serve.__file__).parents[1]
-_COLUMNS = ("option", "type", "default", "meaning")
-_COMMON = 3  # an option that so many commands share stands in the table above all of them
+_COMMON = 3  # a parameter that so many commands share is described once, above all of them
 
 
 def commands() -> Iterator[tuple[str, Any]]:
@@ -26,8 +25,8 @@ def commands() -> Iterator[tuple[str, Any]]:
 
 
 def common_options() -> str:
-    """Returns the table of the options that several commands have in common."""
-    return table(_COLUMNS, _common())
+    """Returns a list of the parameters that several commands have in common."""
+    return _list(_common())
 
 
 def sections() -> str:
@@ -60,7 +59,7 @@ def _section(name: str, command: Any, common: Container[Row]) -> str:
     parts.append(inspect.cleandoc(command.help or ""))
     rows = _rows(command)
     if own := [row for row in rows if row not in common]:
-        parts.append(table(_COLUMNS, own))
+        parts.append(_list(own))
     if shared := [row[0] for row in rows if row in common]:
         parts.append(f"[Common options](#common-options): {', '.join(shared)}.")
     return "\n\n".join(part for part in parts if part)
@@ -68,13 +67,13 @@ def _section(name: str, command: Any, common: Container[Row]) -> str:
 
 def _common() -> list[Row]:
     """Returns the rows that several commands share, in the order in which they first occur."""
-    uses = Counter(
-        _row(parameter)
-        for _, command in commands()
-        for parameter in command.params
-        if _is_option(parameter) and not parameter.required
-    )
+    uses = Counter(_row(parameter) for _, command in commands() for parameter in command.params)
     return [row for row, count in uses.items() if count >= _COMMON]
+
+
+def _list(rows: Iterable[Row]) -> str:
+    """Returns a line for each parameter, as a manual page has it."""
+    return "\n".join(f"- {names}{f' ({terms})' if terms else ''}: {text}" for names, terms, text in rows)
 
 
 def _rows(command: Any) -> list[Row]:
@@ -89,7 +88,8 @@ def _row(parameter: Any) -> Row:
     text = (parameter.help or "").strip()
     if parameter.envvar:
         text = f"{text} Environment variable: `{parameter.envvar}`."
-    return ", ".join(map(code, names(parameter))), _type_of(parameter), _default_of(parameter), text.strip()
+    terms = "; ".join(filter(None, (_type_of(parameter), _default_of(parameter))))
+    return ", ".join(map(code, names(parameter))), terms, text.strip()
 
 
 def _placeholder(parameter: Any) -> str:
@@ -98,7 +98,7 @@ def _placeholder(parameter: Any) -> str:
 
 def _type_of(parameter: Any) -> str:
     if getattr(parameter, "is_flag", False):
-        return "flag"
+        return ""
     annotation = parameter.type_descriptor.annotation
     many = typing.get_origin(annotation) is list
     if many:
@@ -116,13 +116,13 @@ def _type_of(parameter: Any) -> str:
 def _default_of(parameter: Any) -> str:
     default = parameter.default
     if callable(default):  # worked out when the command runs
-        return code(parameter.show_default)
+        return f"default {code(parameter.show_default)}"
     if parameter.required:
         return "required"
     if default is None or default is False or default == []:
         return ""
     if default is True:
-        return "on"
+        return "on by default"
     if isinstance(default, Path) and default.is_relative_to(_ROOT):
         default = default.relative_to(_ROOT)
-    return code(f"{default:g}" if isinstance(default, float) else str(default))
+    return f"default {code(f'{default:g}' if isinstance(default, float) else str(default))}"

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from docs._generate.descriptions import DESCRIPTIONS
-from docs._generate.markdown import code, table
+from docs._generate.markdown import code
 from lab.sim.economics import Economics
 from lab.sim.settings import SimSettings
 from policies import PoolFacts
@@ -42,27 +42,29 @@ def config_keys() -> list[Key]:
 
 
 def sections() -> str:
-    """Returns one heading and one table for each level of the configuration."""
+    """Returns one heading and one list for each level of the configuration."""
     parts = []
     for prefix, intro, section in _sections():
-        rows = [(code(key.path.removeprefix(prefix + ".")), key.type, key.default, key.description) for key in section]
+        keys = "\n".join(_line(key, key.path.removeprefix(prefix + ".")) for key in section)
         heading = f"## `{prefix}`" if prefix else "## The root"
-        parts.append("\n".join((heading, "", *([intro, ""] if intro else []), table(_HEADER, rows))))
+        parts.append("\n".join((heading, "", *([intro, ""] if intro else []), keys)))
     return "\n\n".join(parts)
 
 
 def facts() -> str:
     """Returns the facts that `models.MODEL.pools.POOL.facts` can state."""
-    return _dataclass_table(PoolFacts, "facts", skip={"model", "pool", "kind", "opt_out", "proven", "canary_share"})
+    return _fields(PoolFacts, "facts", skip={"model", "pool", "kind", "opt_out", "proven", "canary_share"})
 
 
 def simulator() -> str:
     """Returns the settings of a simulated pool, and of its economics."""
-    settings = _dataclass_table(SimSettings, "sim", skip={"model", "grammar", "thinking"})
-    return f"{settings}\n\n{_dataclass_table(Economics, 'economics', skip=set())}"
+    settings = _fields(SimSettings, "sim", skip={"model", "grammar", "thinking"})
+    return f"{settings}\n\n`economics` has\n\n{_fields(Economics, 'economics', skip=set())}"
 
 
-_HEADER = ("key", "type", "default", "meaning")
+def _line(key: Key, name: str) -> str:
+    default = {"none": "", "required": "required", "": ""}.get(key.default, f"default {key.default}")
+    return f"- {code(name)} ({'; '.join(filter(None, (key.type, default)))}): {key.description}"
 
 
 def _sections() -> Iterator[tuple[str, str, list[Key]]]:
@@ -147,14 +149,13 @@ def _default_of(value: Schema, nested: bool) -> str:
             return code(str(default))
 
 
-def _dataclass_table(cls: type, prefix: str, skip: set[str]) -> str:
+def _fields(cls: type, prefix: str, skip: set[str]) -> str:
     _, attributes = split_docstring(inspect.cleandoc(cls.__doc__ or ""))
-    rows = [
-        (code(field.name), attributes.get(field.name) or DESCRIPTIONS.get(f"{prefix}.{field.name}", ""))
+    return "\n".join(
+        f"- {code(field.name)}: {attributes.get(field.name) or DESCRIPTIONS.get(f'{prefix}.{field.name}', '')}"
         for field in dataclasses.fields(cls)
         if field.name not in skip
-    ]
-    return table((prefix, "meaning"), rows)
+    )
 
 
 def split_docstring(docstring: str) -> tuple[str, dict[str, str]]:

@@ -57,12 +57,12 @@ def test_every_config_key_is_described():
 
 def test_every_config_key_is_on_the_page():
     text = page("configuration.md")
-    assert [key.path for key in configuration.config_keys() if f"| `{key.path.rsplit('.', 1)[-1]}` |" not in text] == []
+    assert [key.path for key in configuration.config_keys() if f"- `{key.path.rsplit('.', 1)[-1]}` (" not in text] == []
 
 
 def test_every_fact_and_every_setting_of_the_simulator_is_described():
     for section in (configuration.facts(), configuration.simulator()):
-        assert [line for line in section.splitlines() if line.endswith("|  |")] == []
+        assert [line for line in section.splitlines() if line.endswith(": ")] == []
 
 
 def test_every_command_and_option_is_on_the_page_with_its_meaning():

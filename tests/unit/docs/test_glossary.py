@@ -86,6 +86,6 @@ def test_retired_words_do_not_return():
 
 def test_a_word_has_one_entry():
     page = (ROOT / "docs/reference/glossary.md").read_text(encoding="utf-8")
-    words = re.findall(r"^\| \*\*(.+?)\*\*", page, re.MULTILINE)
+    words = re.findall(r"^- \*\*(.+?)\*\*", page, re.MULTILINE)
     assert len(words) > 40
     assert sorted(set(words)) == sorted(words)

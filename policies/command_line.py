@@ -18,7 +18,7 @@ _IMAGES = {
     "vllm": re.compile(rf"(?:^|/)vllm{_NO_ENGINE}(?:-openai|-cpu)?[\w-]*(?=:|@|$)"),
     "sglang": re.compile(rf"(?:^|/)sglang{_NO_ENGINE}[\w-]*(?=:|@|$)"),
 }
-# Accelerators that an image's name or tag, a variable's name or an option's value tells of; everything else is CUDA.
+# Accelerators that an image's name or tag, a variable's name or an option's value names; everything else is CUDA.
 _PLATFORMS = {"ascend": "ascend", "cann": "ascend", "npu": "ascend", "metax": "metax", "maca": "metax", "xpu": "xpu",
               "gaudi": "gaudi", "habana": "gaudi", "rocm": "rocm", "mi35x": "rocm", "mi30x": "rocm"}  # fmt: skip
 _PLATFORM_OF_VARIABLE = re.compile(

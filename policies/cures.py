@@ -1,4 +1,4 @@
-"""Tries an advisory's cures on a pool before anybody is told of them: a cure may lead into another hazard."""
+"""Tries an advisory's cures on a pool before anybody sees them: a cure may lead into another hazard."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -22,7 +22,7 @@ def tried_cures(advisory: Advisory, facts: PoolFacts, advisories: Iterable[Advis
     """
     known = tuple(advisories)
     others = tuple(each for each in known if each.id != advisory.id and _forbids(each))
-    # One that speaks because a fact is not known holds less than one that speaks of what is.
+    # One that speaks because a fact is not known holds less than one about what is.
     before = {each.id: each.assumptions(facts) for each in others if each.matches(facts)}
 
     def new_after(change: Mapping[str, Any]) -> list[Advisory] | None:

@@ -10,7 +10,7 @@ from packaging.version import Version
 from policies.advisory import Advisory, Cure
 
 _TEXTS = frozenset({"title", "summary", "text", "source", "finding", "claim"})
-_SIMULATED = "sim"  # the simulated engine does what it is told to
+_SIMULATED = "sim"  # the simulated engine does what its settings say
 MAX_AGE_DAYS = 45  # a monthly round, half a month late
 NEWER_ENGINE = "engine-newer-than-checked"
 """The id of the reason against an engine that is newer than all that is known; a waiver may name it."""

@@ -12,7 +12,7 @@ _SWITCHES = frozenset({"hybrid", "prefix_caching", "async_scheduling", "opt_out"
 _OTHER = frozenset({"settings", "proven", "num_speculative_tokens", "canary_share"})
 _KNOWN = frozenset(field.name for field in dataclasses.fields(PoolFacts)) - {"model", "pool", "qualification"}
 UNKNOWN = "unknown"
-"""The method of an engine that drafts, or may, in a way that nobody knows: it meets every condition on methods."""
+"""The method of an engine that drafts, or may, in a way that nobody knows: it matches every condition on methods."""
 METHODS = frozenset(
     (
         "ngram", "ngram_gpu", "suffix", "medusa", "mlp_speculator", "draft_model", "custom_class", "eagle", "eagle3",

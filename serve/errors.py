@@ -128,7 +128,7 @@ class ModelNotFoundError(GatewayError):
     status = 404
     type = "invalid_request_error"
     default_code = "model_not_found"
-    asked = ""  # the name, as far as it is told to operators
+    asked = ""  # the name, as far as operators may see it
 
     @classmethod
     def unknown(cls, model: str, known: Iterable[str]) -> ModelNotFoundError:

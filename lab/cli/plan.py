@@ -62,12 +62,12 @@ def _print_live(url: str, as_json: bool) -> None:
     try:
         found = advised(read_drafts(ask("GET", url, "/admin/v1/drafts")["data"]))
     except (ValueError, KeyError, TypeError) as error:
-        raise ConfigError(f"{url} told of drafts in another form; is it another version? {error}") from error
+        raise ConfigError(f"{url} reports drafts in another form; is it another version? {error}") from error
     if as_json:
         print_json(found)
     elif not found:
         console().print(
-            "not enough evidence: no answer has told of its drafts; the gateway needs `policy: {load: observe}`, and "
+            "not enough evidence: no answer has reported its drafts; the gateway needs `policy: {load: observe}`, and "
             "engines that report, as `specgate doctor` says"
         )
     else:

@@ -20,7 +20,7 @@ _RETRY_AFTER_S = 2.0
 _MISSING = "No API key was given: send one as `Authorization: Bearer KEY` or in `x-api-key`."
 _UNKNOWN = "This API key is not valid here: it is mistyped, or it was revoked."
 _EXPIRED = "This API key is no longer valid: it has expired, or another secret has taken its place."
-_UNHEARD = "This replica has not heard from the store of keys yet, or not for too long; try again shortly."
+_UNHEARD = "This replica has not reached the store of keys yet, or not for too long; try again shortly."
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class _Entry:
     """A key as it is looked up.
 
     Attributes:
-        is_stored: True if it comes from the store, so that it counts only while the store is heard from.
+        is_stored: True if it comes from the store, so that it counts only while the store answers.
     """
 
     hashes: tuple[SecretHash, ...]
@@ -74,7 +74,7 @@ class KeyRing:
 
         Raises:
             InvalidApiKeyError: The request has no key, or none that is valid now.
-            SharedStateError: The store has not been heard from, so nobody can tell.
+            SharedStateError: The store has not answered yet, so nobody knows.
         """
         token = token_in(headers)
         if not token:

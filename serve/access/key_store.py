@@ -315,7 +315,7 @@ class KeyStore:
         self._keep_copy()
 
     def _now_version(self) -> int:
-        """Returns the time as a version, so that a store which begins again does not repeat versions it has told."""
+        """Returns the time as a version, so that a store which begins again does not repeat versions."""
         return int(self._clock() * 1e6)
 
     def _key(self, key_id: str, issuer: Principal) -> KeyRecord:

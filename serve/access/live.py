@@ -22,7 +22,7 @@ from serve.shared.report import Acknowledgement, Report, Reporter
 log = logging.getLogger("ray.serve.specgate.access")
 
 _SYNC_PERIOD_S = 1.0
-_LOOK_PERIOD_S = 0.05  # the command line writes beside the store's owner, so only the file tells of news
+_LOOK_PERIOD_S = 0.05  # the command line writes beside the store's owner, so only the file shows changes
 _FETCH_PERIOD_S = 300.0
 _FETCH_AGAIN_S = 30.0  # after a token with a key that the provider did not have, or did not tell
 _FETCH_FIRST_S = 5.0  # while no key of the provider is known, so that no token can be checked
@@ -141,7 +141,7 @@ class LiveAccess:
             self._watched.append(_Watched(Path(config.oidc.jwks_file), keys_of))
 
     async def run(self) -> None:
-        """Asks the sources once a second, for ever, and the store again as soon as it has told news."""
+        """Asks the sources once a second, for ever, and the store again as soon as it has sent changes."""
         while True:
             known, begun_s = self.ring.version, time.monotonic()
             await self.refresh()

@@ -65,7 +65,7 @@ class TokenVerifier:
 
     @property
     def knows_keys(self) -> bool:
-        """True once the provider's keys have been told."""
+        """True once the provider's keys are known."""
         return self._keys is not None
 
     def adopt(self, keys: Mapping[str, jwt.PyJWK]) -> None:
@@ -159,7 +159,7 @@ def fetch_provider_keys(config: OidcConfig) -> Mapping[str, jwt.PyJWK]:
     """Returns the keys that a provider publishes, by id. Blocks for a few seconds at most.
 
     Raises:
-        ConfigError: They can't be had.
+        ConfigError: They can't be fetched or read.
     """
     url = config.jwks_url or _keys_url(config.issuer)
     return _keys_in(_fetched(url), url)
@@ -182,7 +182,7 @@ def _fetched(url: str) -> Any:
         with build_opener(_NoRedirects).open(url, timeout=_FETCH_TIMEOUT_S) as response:
             return json.loads(response.read(_MAX_DOCUMENT_BYTES))
     except (HTTPException, ValueError, RecursionError, OSError) as error:
-        raise ConfigError(f"the keys of the identity provider can't be had from {url}: {error}") from error
+        raise ConfigError(f"the keys of the identity provider can't be fetched from {url}: {error}") from error
 
 
 def _keys_in(document: Any, source: str) -> Mapping[str, jwt.PyJWK]:

@@ -148,7 +148,7 @@ class AdminRoutes:
         return {"key": principal.key_id, "tenant": principal.tenant.name, "scopes": sorted(principal.scopes)}
 
     async def board(self, request: fastapi.Request) -> Response:
-        """Returns the state of the cluster, or 304 if the caller has it already; a header tells of new audit lines."""
+        """Returns the state of the cluster, or 304 if the caller has it already; a header has the newest audit hash."""
         response = tagged(request, *await self._watch.board(), "application/json")
         response.headers["x-specgate-audit"] = self._audit.last
         return response

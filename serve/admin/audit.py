@@ -107,7 +107,7 @@ class AuditLog:
         """Appends a line. It is on the disk when this returns, whole; otherwise nothing of it is.
 
         Raises:
-            StorageError: It could not be written, so what it tells of must not happen.
+            StorageError: It could not be written, so what it records must not happen.
         """
         try:
             if self._folder is not None and self._lock is None:

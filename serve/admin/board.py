@@ -142,7 +142,7 @@ def _errors(lately: Tick, half_hour: Tick) -> list[dict[str, Any]]:
 
 
 def _unknown_models(snapshots: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Returns the names that were asked for in vain, since the replicas began."""
+    """Returns the names that requests asked for and no model has, since the replicas began."""
     names = Counter[str]()
     for snapshot in snapshots:
         names.update(snapshot.get("unknown_models", {}))

@@ -111,7 +111,7 @@ async def _listener(admin: AdminConfig) -> Listener:
     """Returns the listener once it has its port.
 
     Raises:
-        ConfigError: The port can't be had.
+        ConfigError: The port can't be bound.
     """
     deadline_s = time.monotonic() + _PORT_TIMEOUT_S
     while True:

@@ -37,7 +37,7 @@ class GatewayReplicas:
         self._announced.pop(replica, None)
 
     def running(self) -> dict[str, Endpoint]:
-        """Returns the replicas that were heard from lately, by name."""
+        """Returns the replicas that reported lately, by name."""
         now = self._clock()
         self._announced = {name: each for name, each in self._announced.items() if now - each[1] <= _GONE_S}
         return {name: endpoint for name, (endpoint, _) in sorted(self._announced.items())}

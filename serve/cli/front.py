@@ -124,7 +124,7 @@ def _in_urls(
     engines, against = _explained(engines, files)
     if not engines:
         lines = (*(f"  {engine.url}: {why}" for engine, why in silent), *(f"  {each}" for each in described.left))
-        raise ConfigError("\n".join(("no engine tells what it serves:", *lines)))
+        raise ConfigError("\n".join(("no engine says what it serves:", *lines)))
     models, names = with_names(models_of(engines, facts), files)
     document = {"models": models}
     parsed = GatewayConfig.parse(document, "what was found")

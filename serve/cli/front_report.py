@@ -139,7 +139,7 @@ def as_json(found: FrontReport) -> dict[str, Any]:
 
 def as_file(found: FrontReport) -> str:
     """Returns the configuration as a file, which says where its facts come from."""
-    lines = ["# Written by `specgate front`; run it with `specgate serve --config FILE`. What engines told:"]
+    lines = ["# Written by `specgate front`; run it with `specgate serve --config FILE`. What engines reported:"]
     for engine in found.engines:
         lines.append(f"# {engine.url}")
         lines += [

@@ -36,7 +36,7 @@ def usage(
     if state_dir is not None:
         rows = read(state_dir, names, instant(since), instant(until))
     else:
-        instant(since), instant(until)  # a wrong date is told before anybody is asked
+        instant(since), instant(until)  # a wrong date is an error before anybody is asked
         query = urlencode({"by": by, "since": since, "until": until})
         rows = ask("GET", url, f"/admin/v1/usage?{query}")["data"]
     if as_json:

@@ -17,7 +17,7 @@ RESERVED_CLASSES: tuple[ReservedClass, ...] = get_args(ReservedClass)
 AccessMode = Literal["off", "required"]
 
 TenantName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=64)]
-# `*` alone is a wildcard, so that it can be told whether one pattern holds another.
+# `*` alone is a wildcard, so that whether one pattern holds another is decidable.
 ModelPattern = Annotated[str, Field(pattern=r"^[A-Za-z0-9._/:*-]+$", max_length=128)]
 # Asymmetric ones only: with a shared secret, whoever can check a token can make one.
 Algorithm = Literal["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"]

@@ -46,7 +46,7 @@ def grammar_findings(models: Mapping[str, ModelConfig]) -> Iterator[tuple[str, s
         if model.grammar == NO_GRAMMAR:
             message = (
                 f"no grammar reads its text ({found.why}): its calls are checked as JSON, and a call that leaks into "
-                "the text is rescued only if its markup tells the format; say `grammar` if you know it"
+                "the text is rescued only if its markup shows the format; set `grammar` if you know it"
             )
             yield name, message
         elif found.grammar not in (None, model.grammar):

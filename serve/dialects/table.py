@@ -40,7 +40,7 @@ def refusal(
     """Returns status, body and headers of an error response outside every exchange, in the shape of the client's API.
 
     Args:
-        error: What the client is told.
+        error: What the client gets.
         path: Of the request; there need be no such route.
         headers: The request's, by lower-case name: clients of the Messages API name its version.
         request_id: For the response.

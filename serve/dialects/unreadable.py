@@ -40,7 +40,7 @@ class Unreadable:
         if self.asked and where.startswith(self.asked):
             raise error
         self.dropped.append(name)
-        return text_part(f"[{what} was here and can't be read. Its text may be had with a tool, or from the user.]")
+        return text_part(f"[{what} was here and can't be read. A tool or the user may provide its text.]")
 
 
 def text_of(media_type: Any, data: Any) -> str | None:

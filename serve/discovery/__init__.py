@@ -1,1 +1,1 @@
-"""Discovery: what engines that others run tell of themselves, and how sure that is."""
+"""Discovery: what engines that others run report of themselves, and how sure that is."""

@@ -40,7 +40,7 @@ def complete(
             written |= _of_model(model, engines)
             written["pools"][pool_name] |= _of_pool(model_name, model, pool, engines)
     if wrong:
-        raise ConfigError("\n".join(("what is written and what engines tell contradict each other:", *wrong)))
+        raise ConfigError("\n".join(("what is written and what engines report contradict each other:", *wrong)))
     return document
 
 

@@ -73,9 +73,9 @@ def explained(engine: FoundEngine, described: Sequence[DescribedEngine]) -> tupl
         try:
             stated = _findings(each.command, each.source)
         except PolicyError as error:
-            return engine, (f"{each.source}: {str(error).removeprefix(f'{MODEL}/{POOL}: ')}; it tells nothing here",)
+            return engine, (f"{each.source}: {str(error).removeprefix(f'{MODEL}/{POOL}: ')}; it is ignored here",)
         if said := _other_model(engine.findings, each.command) or contradiction(engine.findings, _telling(stated)):
-            against.append(f"{each.source} is not what runs at {engine.url}, and tells nothing of it: {said}")
+            against.append(f"{each.source} is not what runs at {engine.url}, and is ignored: {said}")
         else:
             fitting.append((each, stated))
     told = {str({name: finding.value for name, finding in stated.items()}) for _, stated in fitting}

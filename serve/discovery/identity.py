@@ -60,7 +60,7 @@ class EngineIdentity:
             self.told = "it was away or restarted, and is what it was before" if restarted else self.told
         else:
             self.facts = facts_of(findings)
-            self.told = "it is another engine than before: nothing counts but what it tells of itself"
+            self.told = "it is another engine than before: only what it reports of itself counts"
         if metrics.drafts and _says_none(self.facts):  # whatever the other answers were
             self.facts = {**self.facts, "method": UNKNOWN}
         if self.facts != self._verdict:

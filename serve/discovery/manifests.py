@@ -115,7 +115,7 @@ def _at(command: EngineCommand, host: str, port: int | str | None, place: str) -
     """Returns an engine on a host at a port, or nowhere if what is given for that is no number."""
     if isinstance(port, int):
         return Description((DescribedEngine(place, f"http://{host}:{port}", command=command),))
-    return _nowhere(command, place, "its port is not told" if port is None else f"its port is {port}")
+    return _nowhere(command, place, "its port is not given" if port is None else f"its port is {port}")
 
 
 def _nowhere(command: EngineCommand, place: str, why: str) -> Description:

@@ -33,7 +33,7 @@ class AdminKeySource:
         try:
             changes: KeyChanges = await self._admin_api.call("sync_keys", version, used)
         except SharedStateError as error:
-            raise SharedStateError(f"The admin API does not tell of keys: {error}") from error
+            raise SharedStateError(f"The admin API does not send keys: {error}") from error
         return changes
 
     def close(self) -> None:

@@ -257,7 +257,7 @@ class Gateway:
             self._ongoing -= 1
 
     def _decide(self, exchange: Exchange, read: ReadRequest) -> tuple[Decision, bool]:
-        """Returns the decision on a request, which the log, the metrics and the client are told.
+        """Returns the decision on a request, for the log, the metrics and the client.
 
         The second value is whether the guard checks the answer.
 

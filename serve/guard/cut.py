@@ -91,7 +91,7 @@ class Had(NamedTuple):
     Attributes:
         reasoning: What it has of this text.
         content: What it has of this one.
-        calls: The names of the tools that it was told to call.
+        calls: The names of the tools that it had to call.
         arguments: What it has of the last call's, if that is not whole.
     """
 

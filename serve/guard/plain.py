@@ -130,7 +130,7 @@ class PlainPath:
         resources: AsyncExitStack,
         failure: EngineError,
     ) -> bool:
-        """Goes on with a stream until it is complete; returns False if the client has to be told that it broke.
+        """Goes on with a stream until it is complete; returns False if the client must get an error.
 
         Args:
             exchange: The client's side.
@@ -226,7 +226,7 @@ class PlainPath:
         """Returns what makes a parser of an answer to a chat request; None if nobody knows how its model writes.
 
         Raises:
-            CannotResumeError: All that it writes is in channels, and nobody told in which one a text was.
+            CannotResumeError: All that it writes is in channels, and nothing says in which one a text was.
         """
         model = self._models[request.decision.model]
         if model.grammar in (AUTO, NO_GRAMMAR):

@@ -130,7 +130,7 @@ class ResumedStream(Check):
 
     Args:
         answer: What the client has, to which the stream adds.
-        usage: The client wants to be told of its usage.
+        usage: The client asked for usage.
 
     Attributes:
         failure: The engine's, where it gave the answer up.

@@ -73,7 +73,7 @@ def _stated_replicas(stated: Mapping[str, Any]) -> int | None:
 
 
 def _laid_over(values: Mapping[str, Any], stated: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns options with others in their place, but keeps what the gateway must be told."""
+    """Returns options with others in their place, but keeps what the gateway must know."""
     user_config = {**values.get("user_config", {}), **(stated.get("user_config") or {})}
     return {**values, **stated, **({"user_config": user_config} if user_config else {})}
 

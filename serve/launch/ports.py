@@ -64,7 +64,7 @@ def claim_admin_port(first: int, taken: int) -> int:
 
 
 def require_free(port: int, variable: str = "SPECGATE_PORT") -> None:
-    """Checks that a port can be had.
+    """Checks that a port is free.
 
     Raises:
         ConfigError: Something listens there; Ray would start and answer nobody.

@@ -112,7 +112,7 @@ class Charge(Struct, eq=False, gc=False):
             )
 
     def _bounded(self, told: Usage | None) -> Usage | None:
-        """Returns what an engine has told, as far as the request allows it."""
+        """Returns what an engine has reported, as far as the request allows it."""
         if told is None:
             return None
         size = self.size
@@ -122,7 +122,7 @@ class Charge(Struct, eq=False, gc=False):
         return Usage(size.most_input, min(told.cached, size.most_input), written)
 
     def _estimated(self, meter: Meter) -> Usage:
-        """Returns the usage of an attempt whose engine has told none: by what has arrived of a stream.
+        """Returns the usage of an attempt whose engine has reported none: by what has arrived of a stream.
 
         Of an answer that would have come whole nobody knows how far it was; what was reserved for it counts.
         """

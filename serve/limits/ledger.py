@@ -90,7 +90,7 @@ class Shares:
         return share
 
     def is_idle(self, now_s: float) -> bool:
-        """Returns True if no replica has been heard of."""
+        """Returns True if no replica has reported."""
         return all(now_s - each.at_s > FORGET_S for each in self._members.values())
 
 

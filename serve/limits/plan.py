@@ -1,4 +1,4 @@
-"""The limits that a principal's requests to a model meet: slices to spend from, response headers, and refusals."""
+"""The limits of a principal's requests to a model: slices to spend from, response headers, and refusals."""
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -51,9 +51,9 @@ class LimitHeaders:
             if (remaining := held.left) < left:
                 least, limit, left = held, other, remaining
         if least.level is None and not least.alone:
-            return  # the ledger has not told yet: an answer that spends nothing of this kind asks for none of it
+            return  # the ledger has not answered yet: an answer that spends nothing of this kind asks for none of it
         rate_per_s, capacity = least.terms
-        if left >= capacity:  # what was given back is counted twice until the ledger tells again
+        if left >= capacity:  # what was given back is counted twice until the ledger reports again
             left, reset_s = capacity, 0.0
         else:
             left = left if left > 0 else 0.0
@@ -69,7 +69,7 @@ def limit_headers(slices: Iterable[Slice]) -> tuple[LimitHeaders, ...]:
 
 
 class Plan(NamedTuple):
-    """The limits that a request meets.
+    """The limits of a request.
 
     Attributes:
         slices: Of limits of rates and of concurrency.

@@ -177,7 +177,7 @@ class RateSlice(_Slice):
 def _magnitude(needed: float) -> int:
     """Returns a number that amounts share which differ by a quarter at most.
 
-    What was told to a small request is no answer for a large one: the ledger has to hear of that itself.
+    The answer to a small request is none for a large one: the ledger has to see that itself.
     """
     return int(math.log(max(needed, _LEAST)) * 4)
 
@@ -254,7 +254,7 @@ class SeatSlice(_Slice):
             self._refused_s = now_s + _ASK_AGAIN_S
 
     def draw(self, now_s: float) -> None:
-        """Begins the time alone: seats that are held stay; who never met the ledger has half an equal part."""
+        """Begins the time alone: seats that are held stay; who never reached the ledger has half an equal part."""
         if not self.alone and self.level is None and not self.held and not self.in_use:
             self.held = float(max(1, int(self.terms.capacity / (2 * self._replicas))))
         self.alone = True

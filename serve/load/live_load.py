@@ -144,7 +144,7 @@ class LiveLoad:
         return self._learned.each()
 
     def view(self) -> list[dict[str, Any]]:
-        """Returns what answers told of each pool's drafts, by class: what advice on drafters is made of."""
+        """Returns what answers showed of each pool's drafts, by class: what advice on drafters is made of."""
         return [
             {
                 "model": model,
@@ -227,7 +227,7 @@ class LiveLoad:
         places = (hope.number, *[place for place in range(len(ranking.options)) if place != hope.number])
         move = _move(decision, places)
         self.moves[move] = self.moves.get(move, 0) + 1
-        summary = f"a trial of {option.pool}: nothing was heard of it for a while, and it may have recovered"
+        summary = f"a trial of {option.pool}: it was not tried for a while, and may have recovered"
         return LoadOrder(places, Reason("load", "inform", summary, "operator"))
 
     def _prompt(self, model: str, conversation: str, size_bytes: int) -> Prompt:

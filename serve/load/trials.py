@@ -1,4 +1,4 @@
-"""Trials: a pool that did badly gets one request now and then, for nobody would hear that it has recovered."""
+"""Trials: a pool that did badly gets one request now and then, for nobody would learn that it has recovered."""
 
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -44,7 +44,7 @@ class RecoveryTrials:
     def hopes(
         self, keys: Sequence[TrialKey], options: tuple[RankedOption, ...], steps: Sequence[StepModel], now_s: float
     ) -> list[Hope]:
-        """Returns the options that are worse than they may be, and of which nothing was heard for long enough.
+        """Returns the options that are worse than they may be, and were not tried for long enough.
 
         Args:
             keys: Of the options.

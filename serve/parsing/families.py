@@ -317,7 +317,7 @@ def _built(architectures: Iterable[str]) -> Evidence:
 
 
 def thinking_of(grammar: str | None) -> Thinking:
-    """Returns how models of a grammar are told to think; the usual way for one that is not known."""
+    """Returns what makes models of a grammar think; the usual way for one that is not known."""
     family = _BY_GRAMMAR.get(grammar or "")
     return USUAL if family is None else family.thinking
 

@@ -68,7 +68,7 @@ _Kept = tuple[float, float, str, Principal, str, int, str, str, bool, Attributio
 
 
 class Journal:
-    """The last requests, the last failures, and the names that were asked for in vain."""
+    """The last requests, the last failures, and the names that no model has."""
 
     def __init__(self) -> None:
         self._last: deque[_Kept] = deque(maxlen=_REQUESTS)

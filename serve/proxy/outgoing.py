@@ -63,7 +63,7 @@ class Outgoing(Struct, frozen=True):
         meter: Of the answer's usage.
         rename: Puts our name of the model into the answer, if the engine has another.
         parsed: Reads the answer's raw text, if the engine does not parse it.
-        drafts: Takes out what the engine tells of its drafts, unless the caller is to see it.
+        drafts: Takes out what the engine reports of its drafts, unless the caller is to see it.
     """
 
     patch: BodyPatch

@@ -28,7 +28,7 @@ class RoutedRequest(Struct, frozen=True):
         charge: Has a meter for each attempt.
         asker: On whose behalf slots are asked for.
         continued: Makes the answer the whole one, if the request goes on with one that was cut.
-        sees_drafts: The caller asks what the engine tells of its drafts, and may see it.
+        sees_drafts: The caller asks what the engine reports of its drafts, and may see it.
     """
 
     path: str

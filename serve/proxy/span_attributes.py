@@ -94,7 +94,7 @@ def tell_beginning(span: Span, response: UpstreamResponse, after_s: float) -> No
 
 
 def tell_usage(span: Span, meter: AnyMeter) -> None:
-    """Adds to an attempt's span what it used, if the engine has told."""
+    """Adds to an attempt's span what it used, if the engine has reported that."""
     if (usage := meter.usage) is not None:
         span.set_attribute("gen_ai.usage.input_tokens", usage.input)
         span.set_attribute("gen_ai.usage.cache_read.input_tokens", usage.cached)

@@ -71,7 +71,7 @@ class UpstreamResponse:
             raise self._broke(error) from error
 
     def stop(self) -> None:
-        """Ends `pump`. Call it again for what follows; an engine whose response is left is told."""
+        """Ends `pump`. Call it again for what follows; an engine whose response is left sees the connection close."""
         self._connection.stop()
 
     @property
@@ -183,7 +183,7 @@ class Upstream:
             return connection, await _exchange(connection, request, body)
         except ConnectionError:
             # An engine may close an idle connection just as we use it again. We can't know whether it saw the request,
-            # so the caller decides about another attempt, which must not meet another stale connection.
+            # so the caller decides about another attempt, which must not get another stale connection.
             if idle is not None:
                 self._connections.close_idle(origin)
             raise

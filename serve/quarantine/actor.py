@@ -49,7 +49,7 @@ class QuarantineActor:
         """Carries out an operator's order and returns the state.
 
         Raises:
-            SharedStateError: The detector has just begun, and replicas have not told it the state yet.
+            SharedStateError: The detector has just begun, and replicas have not sent it the state yet.
         """
         if not self._register.has_begun:
             raise SharedStateError("The shared quarantine state has just begun; try again shortly.", retry_after_s=1.0)

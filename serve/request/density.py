@@ -32,7 +32,7 @@ _WINDOW_BYTES = 1024 * 1024  # looked at in one go
 
 
 class _Counter(threading.local):
-    """The values that a decoder may still meet in one body; each thread decodes one at a time."""
+    """The values that a decoder may still read in one body; each thread decodes one at a time."""
 
     objects = 0
     names = 0

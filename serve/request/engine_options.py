@@ -30,7 +30,7 @@ def add_xargs(patch: BodyPatch, request: CompletionRequest, xargs: Mapping[str, 
 
 
 def leaves_usage_out(request: CompletionRequest) -> bool:
-    """Returns True for a stream whose client does not want to be told of its usage."""
+    """Returns True for a stream whose client did not ask for usage."""
     if not request.stream:
         return False
     if request.stream_options is NONE:

@@ -115,12 +115,12 @@ class FairQueue(Generic[T]):
         return self._reserved is None or self._reserved.may_have(asker.rank, self._counts())
 
     def report(self) -> QueueReport:
-        """Returns what the others should know; what was given before is told once."""
+        """Returns what the others should know; what was given before is reported once."""
         given = {(rank, name): cost for rank, each in enumerate(self._classes) for name, cost in each.report().items()}
         return QueueReport(given, () if self._reserved is None else self._reserved.wanted(self._counts()))
 
     def merge(self, others: QueueReport) -> None:
-        """Takes what all other queues of the pool have reported since it heard of them last.
+        """Takes what all other queues of the pool have reported since their last report.
 
         Tenants that were given more there than others were are put back here.
         """

@@ -123,7 +123,7 @@ class Leases:
             asker: On whose behalf.
 
         Raises:
-            GatewayError: On entering the hold: as raised by `reserve`, or the wait was refused or in vain.
+            GatewayError: On entering the hold: as raised by `reserve`, or the wait was refused or timed out.
         """
         return _Hold(self, reserve, url, asker)
 

@@ -154,7 +154,7 @@ class RemotePool:
             avoid: URLs that are worst for it.
 
         Raises:
-            GatewayError: The wait for it was refused or in vain, or no address may be used.
+            GatewayError: The wait for it was refused or timed out, or no address may be used.
         """
         present = self._present()
         if not present:

@@ -58,7 +58,7 @@ def failed(words: str = "") -> EngineError:
 
 
 def error_in(chunk: Mapping[str, Any]) -> EngineError | None:
-    """Returns the error that a chunk speaks of, in any member; None for a part of an answer.
+    """Returns the error that a chunk reports, in any member; None for a part of an answer.
 
     Args:
         chunk: Of any shape.
@@ -109,7 +109,7 @@ def is_readable(data: bytes | None) -> bool:
 
 
 def error_around(frame: bytes) -> EngineError | None:
-    """Returns the error that the lines of a frame speak of beside its data: the event's name, or what is no event.
+    """Returns the error that the lines of a frame report beside its data: the event's name, or what is no event.
 
     Args:
         frame: With any line ends.
@@ -210,7 +210,7 @@ class Ending:
         return bool(self._open) and not any(self._open.values())
 
     def feed(self, data: bytes) -> EngineError | None:
-        """Takes the data of a frame; returns the error that it speaks of.
+        """Takes the data of a frame; returns the error that it reports.
 
         Raises:
             EngineError: It is no JSON object.

@@ -19,10 +19,10 @@ class End(Check):
     """Judges how a plain stream ends, and withholds all that would make a broken one look complete.
 
     An error in the shape that clients of chat read passes as it is. Of any other, and of half an answer, `failure` is
-    what the client must be told in its place.
+    what the client must get in its place.
 
     Args:
-        waits: The client is told of no error yet: somebody may go on with the answer.
+        waits: The client gets no error yet: somebody may go on with the answer.
 
     Attributes:
         done: The engine has ended the stream as a complete one, and it is.
@@ -117,7 +117,7 @@ class Rename(Stage):
 
 
 class WithoutDrafts(Stage):
-    """Takes out what an engine tells of one request's drafts: how many were accepted tells what others were answered.
+    """Takes out what an engine reports of one request's drafts: how many were accepted shows what others were answered.
 
     vLLM puts it into `metrics`, SGLang into its own members; `null` takes its place, as where an engine has none.
     """

@@ -36,7 +36,7 @@ class TokenIds(Stage):
 
     @property
     def prompt(self) -> list[int]:
-        """The ids of the prompt; empty if the engine has not told them."""
+        """The ids of the prompt; empty if the engine has not sent them."""
         return _ids((self._prompt,))
 
     @property

@@ -148,7 +148,7 @@ class Telemetry:
         sums[1] += seconds
 
     def tokens_answered(self) -> dict[tuple[str, str], float]:
-        """Returns the tokens of all answers whose engine told their number, by model and pool."""
+        """Returns the tokens of all answers whose engine reported their number, by model and pool."""
         totals: dict[tuple[str, str], float] = {}
         for (model, pool, *_), sums in self._answers.items():
             totals[model, pool] = totals.get((model, pool), 0.0) + sums[0]

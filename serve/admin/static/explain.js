@@ -53,7 +53,7 @@ function Decision({ told }) {
     <details><summary>Show JSON</summary><pre class="wide">${JSON.stringify(told, null, 2)}</pre></details></div>`;
 }
 
-/** What was told when the admin API was looked at last, or the problem in its place. */
+/** The answer of the last look at the admin API, or the problem in its place. */
 export function useTold() {
   const [{ told, problem }, set] = useState({ told: null, problem: "" });
   const look = async (path, request) => {

@@ -1,4 +1,4 @@
-// Eight questions of an operator, each answered in a line that leads to where it is told at length, and to its runbook.
+// Eight questions of an operator, each answered in a line that leads to its section, and to its runbook.
 
 import { html } from "./preact-htm.js";
 import { count, number, percent, seconds } from "./format.js";
@@ -63,7 +63,7 @@ function speculation({ pools }) {
   const on = sum(pools, (pool) => (pool.engine.speculated_share ?? 0) * pool.requests_per_s);
   const told = drafting.filter((pool) => pool.engine.tokens_a_step != null);
   const worst = highest(told, (pool) => -pool.engine.tokens_a_step);
-  const more = worst ? `${number(worst.engine.tokens_a_step, 2)} tokens a step at ${named(worst)}${told.length > 1 ? ", the least" : ""}` : "engines have not told of drafts lately";
+  const more = worst ? `${number(worst.engine.tokens_a_step, 2)} tokens a step at ${named(worst)}${told.length > 1 ? ", the least" : ""}` : "engines have not reported drafts lately";
   const text = requests ? `${percent(on / requests)} of requests` : "no requests lately";
   return { tone: worst && worst.engine.tokens_a_step < HARDLY ? "warn" : "plain", text, more };
 }

@@ -11,7 +11,7 @@ const ORDER = ["down", "degraded", "up", "asleep"];
 const ACTIONS = { quarantine: "Quarantine", lift: "Lift", pin: "Pin" };
 
 export function Pools({ pools, operates, onOrder }) {
-  if (!pools.length) return html`<p class="soft">No gateway replica has told of a pool yet.</p>`;
+  if (!pools.length) return html`<p class="soft">No gateway replica has reported a pool yet.</p>`;
   const sorted = [...pools].sort((one, other) => urgency(one) - urgency(other));
   return html`<div class="pools">
     ${sorted.map((pool) => html`<${Pool} key=${`${pool.model}/${pool.pool}`} pool=${pool} operates=${operates} onOrder=${onOrder} />`)}

@@ -11,7 +11,7 @@ export function Speculation({ pools, answers }) {
   return html`<${Rows} names=${POOLS} rows=${pools.map(row)} />
     ${answers.length > 0 && html`<h3>Tokens a second of an answer, by class</h3>
       <${Rows} names=${CLASSES} rows=${answers.map(speed)} />
-      <p class="soft">Of the last half hour, from sending the request to the end of the answer, where the engine told the number of tokens; of one answer in eight where usage is not counted.</p>`}`;
+      <p class="soft">Of the last half hour, from sending the request to the end of the answer, where the engine reported the number of tokens; of one answer in eight where usage is not counted.</p>`}`;
 }
 
 /** How a pool speculates, in few words. */

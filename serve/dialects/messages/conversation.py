@@ -57,7 +57,7 @@ def chat_messages(body: Mapping[str, Any], given: list[Any], dropped: list[str])
     messages: list[ChatMessage] = [{"role": "system", "content": text}] if text else []
     unreadable = Unreadable(_asked(turns), dropped)
     pending: list[str] = []
-    # A later system message is told by the user's side: templates refuse it in its own role, and moved to the front
+    # A later system message becomes the user's: templates refuse it in its own role, and moved to the front
     # it would change the prefix that engines have in their cache.
     for assistant, run in groupby(turns[leading:], lambda turn: turn[0] == "assistant"):
         blocks = [block for _, blocks in run for block in blocks]

@@ -99,7 +99,7 @@ _READERS: dict[str, Callable[[Mapping[str, Any]], dict[str, Any] | None]] = {
     "encrypted_content": _sealed,
 }
 _KNOWN = (*sorted(_TEXTS), "refusal", "input_audio", *_READERS)
-# What a model and a client are told of parts that can't be read.
+# What a model and a client get in place of parts that can't be read.
 _NO_IMAGE = ("An image", "give it as `image_url`, because no files are stored")
 _UNREADABLE = {
     "input_image": _NO_IMAGE,

@@ -50,7 +50,7 @@ _NOT_OURS = frozenset(
 )  # fmt: skip
 # Sampling, the caller's preference and an engine's own fields; the rules for chat requests apply to them.
 _AS_THEY_ARE = (HARMLESS | frozenset(CompletionRequest.__struct_fields__)) - _NOT_OURS
-# Fields that change nothing here, and of which nobody needs to be told.
+# Fields that change nothing here, and that nobody needs to be warned of.
 _WITHOUT_EFFECT = frozenset(
     {"store", "metadata", "truncation", "service_tier", "safety_identifier", "stream_options", "client_metadata",
      "prompt_cache_retention", "prompt_cache_options", "max_tool_calls"}

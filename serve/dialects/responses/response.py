@@ -104,7 +104,7 @@ class ResponseObject:
         return {**item, "input": text, "status": "completed"}
 
     def begun_call(self, index: int, call: Call) -> Item:
-        """Returns a call of which nothing but the name is told yet."""
+        """Returns a call of which nothing but the name is known yet."""
         tool = self.memo.tools.client_tool(call.name)
         custom = tool.kind == "custom"
         kind, prefix = ("custom_tool_call", "ctc") if custom else ("function_call", "fc")

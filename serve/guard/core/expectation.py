@@ -1,4 +1,4 @@
-"""The expectation that an answer must meet, and the request that states it."""
+"""The expectation that an answer must fulfil, and the request that states it."""
 
 from __future__ import annotations
 

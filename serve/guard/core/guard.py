@@ -213,7 +213,7 @@ class Guard:
         """Prepares for another attempt at the same request.
 
         Args:
-            pool: That it runs on; the client is told.
+            pool: That it runs on, as the client will see.
             kept_tokens: Of the answer so far, with which the attempt begins; 0 for a rerun from the start.
             broken_pool: Where the attempt before it ran.
 

@@ -20,7 +20,7 @@ CALL_END = "<|tool_call_end|>"
 MINIMAX = "]<]minimax[>["
 """In front of every tag of MiniMax M3; the tags themselves are those of other formats."""
 
-# Each has a format of its own: no text holds one unless it speaks of that format.
+# Each has a format of its own: no text holds one unless it is about that format.
 RARE_OPENERS = (
     "<｜tool▁calls▁begin｜>", "<｜tool▁call▁begin｜>",  # DeepSeek V3, V3.1
     "<｜DSML｜function_calls>", "<｜DSML｜tool_calls>", "<｜DSML｜toolcalls>", "<｜DSML｜tool>",

@@ -22,7 +22,7 @@ _TYPE_OF = {"{": "object", "[": "array", '"': "string", "t": "boolean", "f": "bo
 _TYPE_OF_VALUE: dict[type, str] = {
     dict: "object", list: "array", str: "string", bool: "boolean", type(None): "null", int: "number", float: "number",
 }  # fmt: skip
-# By type, the keywords that speak of its values. Those that are in no row speak of all.
+# By type, the keywords that apply to its values. Those that are in no row apply to all.
 _OF_TYPE = {
     "object": frozenset({"properties", "required", "additionalProperties", "patternProperties", "propertyNames",
                          "minProperties", "maxProperties", "dependentRequired", "dependentSchemas",
@@ -162,7 +162,7 @@ class SchemaOutline:
         return found
 
     def accepts(self, schema: Any, value: Any) -> bool:
-        """Returns whether a part of the schema accepts a value; False if that can't be told.
+        """Returns whether a part of the schema accepts a value; False if that can't be decided.
 
         Raises:
             UnjudgedError: The part can't be compiled.

@@ -39,9 +39,9 @@ async def test_the_door_is_asked_for_changes_after_the_version_that_is_known() -
 
 
 @pytest.mark.parametrize("error", [RayServeException("gone"), TimeoutError()])
-async def test_a_door_that_is_away_is_a_lost_state(error: Exception) -> None:
+async def test_an_admin_api_that_is_away_is_a_lost_state(error: Exception) -> None:
     admin_api: Any = AdminApi(error)
-    with pytest.raises(SharedStateError, match="does not tell of keys"):
+    with pytest.raises(SharedStateError, match="does not send keys"):
         await AdminKeySource(HandleLink(admin_api, "the admin API")).sync(0, frozenset())
 
 

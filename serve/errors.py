@@ -24,7 +24,7 @@
       ShuttingDownError             503  shutting_down          yes, after `retry_after_s`
       SharedStateError              503  shared_state_lost      yes, after `retry_after_s`
       DeadlineError                 504  deadline_exceeded      yes
-      StorageError                  507  storage_failed         no: somebody has to mend the disk first
+      StorageError                  507  storage_failed         no: the disk has to be repaired first
     ConfigError                  raised at start-up only, never sent to a client
 
 An error crosses a Ray handle pickled, which `Exception` does by its `args` and `__dict__`: so the message alone is an

@@ -1,22 +1,19 @@
 """HAProxy as Ray Serve should start it: the executable that `RAY_SERVE_HAPROXY_BINARY_PATH` names.
 
 Ray renders HAProxy's configuration from a template with few settings. This wrapper changes the rendered file and then
-becomes HAProxy (ADR 0024):
+becomes HAProxy (docs/adr/0024-haproxy-wrapper.md):
 
-- No splicing of requests. With `option splice-request`, HAProxy does not notice that a client has left while it waits
-  for an unstreamed response, and the engine works on for nobody; `option abortonclose` alone does notice.
+- No splicing of requests: with it, HAProxy does not notice that a client has left, and the engine works on for nobody.
 - Statistics and metrics listen on the loopback address (`SPECGATE_HAPROXY_STATS_HOST` changes it), and the admin socket
-  belongs to its owner. Ray opens both to everybody.
+  belongs to its owner.
 - A client has 30 s to send a request's head.
 - A request that no replica has answered gets an error in OpenAI's and Anthropic's shape with 502, 503 or 504, where
-  Ray's template makes a plain text with 500 of all three.
+  Ray's template makes a plain 500.
 - A request without a route gets the same 503. Ours is the route of all paths, so there is none only before the gateway
-  is up and while it stops: Ray's template makes that a 404, which no client tries again, and so does Ray's own proxy,
-  to which HAProxy turns where no replica is left. All 404s of ours are JSON.
-- A head may have 1,000 lines instead of 101, so that it is our listener that refuses too large ones, in OpenAI's shape.
-  What HAProxy's parser refuses still gets its HTML, which is compiled in and which no `errorfile` replaces.
-- HAProxy stops accepting, finishes its streams and ends when the process that started it dies, so that no orphan keeps
-  the port.
+  is up and while it stops; Ray's template, and its own proxy, would answer 404, which no client tries again.
+- A head may have 1,000 lines instead of 101, so that our listener refuses too large ones, in OpenAI's shape. What
+  HAProxy's parser refuses still gets its HTML, which is compiled in.
+- HAProxy stops accepting, finishes its streams and ends when the process that started it dies.
 """
 
 import ctypes

@@ -1,4 +1,4 @@
-"""A stand-in for HAProxy, while Ray has none that listens.
+"""A stand-in for HAProxy, while Ray has none that listens (docs/adr/0096-a-stand-in-for-haproxy.md).
 
 Ray looks after HAProxy every ten seconds, three times, and then starts its manager again: for half a minute nobody
 would listen. The stand-in takes HAProxy's last configuration, and ends as soon as Ray's own answers again. It has an

@@ -6,8 +6,8 @@ was sent before, each trial yields two numbers whose expectation is the differen
 - of failures: 1/p if the pool failed and the reference did not, -1/q if it is the other way round, else 0;
 - of clean answers: -1/p if the pool's was clean, 1/q if the reference's was, else 0,
 
-where p is the chance that the pool answered first, and q = 1 - p. Somebody who stakes a fixed share of his capital on
-these numbers being above a bound can't gain in expectation as long as the difference is at most that bound: his capital
+where p is the chance that the pool answered first, and q = 1 - p. A bettor who stakes a fixed share of a capital on
+these numbers being above a bound can't gain in expectation as long as the difference is at most that bound: the capital
 is a nonnegative supermartingale, and reaches 1/alpha with probability at most alpha, however often one looks (Ville's
 inequality; Ramdas, Grünwald, Vovk and Shafer, "Game-theoretic statistics and safe anytime-valid inference", Statist.
 Sci. 38(4), 2023). Without a margin, the best stakes give the likelihood ratio of who answered first, given how the

@@ -26,6 +26,7 @@ from bench.public.suites import tau2_cases
 from serve.config.guard import GuardConfig
 from serve.guard.core import check_answer
 from serve.guard.core.near_copies import NearCopies
+from serve.guard.core.prompt_text import PromptText
 from serve.guard.core.slip import Slip
 
 ROOT = Path(__file__).parents[1]
@@ -248,7 +249,8 @@ def suspects(prompt: str, arguments: Mapping[str, Any]) -> bool:
 
 
 def _slip(prompt: str, arguments: Mapping[str, Any]) -> Slip | None:
-    return NearCopies(lambda _: False, lambda: prompt).first(arguments)
+    body = json.dumps({"messages": [{"role": "user", "content": prompt}]}, ensure_ascii=False)
+    return NearCopies(PromptText(body.encode(errors="replace"))).first(arguments)
 
 
 def gold_calls(data: Path) -> Iterator[Call]:

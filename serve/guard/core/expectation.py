@@ -125,7 +125,7 @@ class Expectation:
         self.document = _document(_mapping(request.get("response_format")), budget)
         self.wants_usage = bool(_mapping(request.get("stream_options")).get("include_usage"))
         self.prompt = PromptText(_body_of(request))
-        self.near_copies = NearCopies(self.prompt.says, self.prompt.read)
+        self.near_copies = NearCopies(self.prompt)
 
     @property
     def silence_is_odd(self) -> bool:

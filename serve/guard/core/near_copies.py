@@ -2,25 +2,30 @@
 
 Such a call is valid and perhaps wrong: `weights/kimi-kw/config.json` where the prompt says `kimi-k3`. Names in
 arguments are few and short, so they are looked up in the prompt as they are written. Only for one that is not there is
-a neighbour searched. What a model makes of the prompt on purpose looks like that too; `derived_names` has the rules.
+a neighbour searched. A slip leaves most of a name intact, so a prompt without its parts has no neighbour: that shows in
+the request's bytes, and most new names do without the prompt's text. What a model makes of the prompt on purpose looks
+like a slip too; `derived_names` has the rules.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from difflib import get_close_matches
+from functools import cached_property
 from itertools import islice, pairwise
 from typing import Any
 
 from serve.guard.core.argument_names import contents_in, names_in, texts_in
 from serve.guard.core.derived_names import is_derived, is_opaque, is_stray_capital, misses_folder, says_twice
+from serve.guard.core.prompt_text import PromptText
 from serve.guard.core.slip import Slip
 from serve.guard.core.two_slips import two_slips
 
 _MOST_NAMES = 64  # of one answer that are looked up
 _MOST_ABSENT = 16  # of them, whose neighbours are searched
 _MOST_PLACES = 2048  # of one answer, where a neighbour may stand
-_MOST_SCANNED_CHARS = 64_000_000  # of one answer, the prompt's length for each name
+_MOST_SCANNED_BYTES = 64_000_000  # of one answer, the body's length for each name that is not said
 _SHORT_SLIP = 2  # one character, or two that changed places
 _LONG_SLIP = 8  # a token
 _SHORT_NAME, _SHORTEST_NAME = 12, 6
@@ -45,20 +50,29 @@ class NearCopies:
     """Finds names in calls that are near copies of names in the prompt.
 
     Args:
-        is_said: Returns whether the prompt has a text as it is written, which is cheap to say; False if that is unsure.
-        prompt: Returns the prompt's text; called at most once, for the first name that is not said.
+        prompt: Of the request.
     """
 
-    def __init__(self, is_said: Callable[[str], bool], prompt: Callable[[], str]) -> None:
-        self._is_said = is_said
-        self._read = prompt
-        self._text: str | None = None
-        self._folded: str | None = None
+    def __init__(self, prompt: PromptText) -> None:
+        self._prompt = prompt
         self._names = _MOST_NAMES
         self._absent = _MOST_ABSENT
         self._places = _MOST_PLACES
         self._scanned = 0
         self._with_two_left = _MOST_WITH_TWO
+
+    @cached_property
+    def _text(self) -> str:
+        return self._prompt.read()
+
+    @cached_property
+    def _written(self) -> str:
+        """The body with each of its bytes as a character: all parts of the text that JSON does not hide, and others."""
+        return self._prompt.body.decode("latin-1")
+
+    @cached_property
+    def _lower(self) -> str:
+        return self._text.casefold()
 
     def first(self, arguments: Any) -> Slip | None:
         """Returns the slip of the first near copy among the names in a call's arguments; None if there is none.
@@ -69,9 +83,9 @@ class NearCopies:
         contents = contents_in(arguments)  # an edit has two, and a file that has one may be new
         for name in names_in(arguments):
             self._names -= 1
-            if self._names < 0:
+            if self._names < 0 or self._scanned > _MOST_SCANNED_BYTES:
                 return None
-            if self._is_said(name):
+            if not self._may_differ(name):
                 continue
             slips = self._slips(name, may_have_two=contents == 0)
             if not slips or any(self._is_spelt(slip) or _is_said_right(slip, name, arguments) for slip in slips):
@@ -82,6 +96,18 @@ class NearCopies:
                 return slips[0]
         return None
 
+    def _may_differ(self, name: str) -> bool:
+        """Returns whether the prompt may have a part of a name, and does not have all of it as far as can be seen.
+
+        One slip leaves one of three parts intact, as do two that are short.
+        """
+        prompt, (first, *others) = self._prompt, _pieces(name, 3)
+        start = prompt.body.find(first[0].encode()) if prompt.shows(name) else 0  # no name begins before its first part
+        if start >= 0 and prompt.says(name, start):
+            return False
+        self._scanned += len(prompt.body)
+        return start >= 0 or any(piece.encode() in prompt.body for piece, _ in others)
+
     def _slips(self, name: str, *, may_have_two: bool) -> Sequence[Slip]:
         """Returns the slips of a name that is absent and has one nearest neighbour; none if it has not.
 
@@ -89,16 +115,18 @@ class NearCopies:
             name: To look up.
             may_have_two: Whether a name with two slips counts, each of them a token at most.
         """
-        if self._text is None:
-            self._text = self._read()
-        self._scanned += len(self._text)
         self._absent -= 1
-        if self._absent < 0 or self._scanned > _MOST_SCANNED_CHARS or self._stands_in(self._text, name):
+        if self._absent < 0:
             return ()
-        nearest, *others = sorted(self._neighbours(name), key=lambda slip: slip.size) or (None,)
-        if nearest is None:
-            return self._with_two(name) if may_have_two else ()
-        return () if others and others[0].size == nearest.size else (nearest,)
+        written = self._written if self._prompt.shows(name) else self._text
+        head, tail = _longest_head(written, name), _longest_tail(written, name)
+        if head + tail + _longest_slip(name) >= len(name):
+            if self._stands_in(self._text, name):
+                return ()
+            nearest, *others = sorted(self._neighbours(name, head, tail), key=lambda slip: slip.size) or (None,)
+            if nearest is not None:
+                return () if others and others[0].size == nearest.size else (nearest,)
+        return self._with_two(written, name, head, tail) if may_have_two else ()
 
     def _is_spelt(self, slip: Slip) -> bool:
         """Returns whether the prompt has the name in other capitals, or elsewhere the word that changed."""
@@ -113,12 +141,6 @@ class NearCopies:
             return True
         word = slip.word.casefold()
         return len(word) > 1 and self._stands_in(self._lower, word)
-
-    @property
-    def _lower(self) -> str:
-        if self._folded is None:
-            self._folded = (self._text or "").casefold()
-        return self._folded
 
     def _is_like_a_word(self, word: str) -> bool:
         """Returns whether the prompt has any two or three neighbours of a word's letters, as those of its language."""
@@ -145,14 +167,14 @@ class NearCopies:
 
     # Neighbours
 
-    def _neighbours(self, name: str) -> Iterable[Slip]:
-        """Returns the slips that make a name of one in the prompt: the short ones, or else those of a token."""
-        text = self._text or ""
-        half = (len(name) - _longest_slip(name) + 1) // 2
-        if name[:half] not in text and name[len(name) - half :] not in text:
-            return ()  # a slip leaves one of them intact, and most new names have neither
-        head = _longest(len(name), lambda length: name[:length] in text)
-        tail = _longest(len(name), lambda length: name[len(name) - length :] in text)
+    def _neighbours(self, name: str, head: int, tail: int) -> Iterable[Slip]:
+        """Returns the slips that make a name of one in the prompt: the short ones, or else those of a token.
+
+        Args:
+            name: Of the call.
+            head: Length of the longest beginning of the name that the prompt has.
+            tail: Of the longest end.
+        """
         if paths := self._with_folders(name, head, tail):
             return paths.values()
         for longest in (_SHORT_SLIP, _longest_slip(name)):
@@ -168,7 +190,7 @@ class NearCopies:
             head: Length of the longest beginning of the name that the prompt has.
             tail: Of the longest end.
         """
-        text, slips = self._text or "", {}
+        text, slips = self._text, {}
         for start in range(max(len(name) - tail, 1), min(head + 1, len(name))):
             before, stroke = name[:start], name[start - 1]
             if stroke not in "/\\":
@@ -182,25 +204,38 @@ class NearCopies:
                     slips[slip.source] = slip
         return slips
 
-    def _with_two(self, name: str) -> Sequence[Slip]:
+    def _with_two(self, written: str, name: str, head: int, tail: int) -> Sequence[Slip]:
         """Returns both slips of a long name if the prompt has exactly one that differs from it in two places.
 
         All but two of the pieces of the name are intact, and lead to the names to compare.
+
+        Args:
+            written: Has every part of a name that the prompt's text has.
+            name: Of the call.
+            head: Length of the longest beginning of the name that the prompt has.
+            tail: Of the longest end.
         """
         self._with_two_left -= 1
         if len(name) < _LEAST_WITH_TWO or self._with_two_left < 0:
             return ()
-        text, found = self._text or "", dict[str, None]()
         parts = 3 if len(name) < _MANY_PARTS else 5
-        size = len(name) // parts
-        intact = [(name[at : at + size], at) for at in range(0, parts * size, size) if name[at : at + size] in text]
+        intact: list[tuple[str, int]] = []
+        for number, (piece, at) in enumerate(_pieces(name, parts)):
+            known = at + len(piece) <= head or at >= len(name) - tail
+            if known or piece in written:
+                intact.append((piece, at))
+            elif number - len(intact) >= 2:
+                return ()
+        found, signs = dict[str, None](), _signs_of(name)
         for piece, at in intact[parts - 3 :]:  # of two slips' pieces so many are intact that the others need no look
-            for place in islice(self._found(text, piece), _MOST_WITH_PIECE):
-                if " " in name:  # other words stand around it
-                    found[text[max(place - at, 0) : place - at + len(name)]] = None
-                else:
-                    found[_around(text, place, place + size, name)] = None
-        close = get_close_matches(name, found, 2, _LEAST_ALIKE)
+            for place in islice(self._found(self._text, piece), _MOST_WITH_PIECE):
+                start, end = max(place - at, 0), place - at + len(name)
+                if " " not in name:  # otherwise other words stand around it
+                    start, end = _around(self._text, place, place + len(piece), signs, len(name) + _LONG_SLIP)
+                other = self._text[start:end]
+                found[other if name[-1] in _ENDS else other.rstrip(_ENDS)] = None
+        others = (other for other in found if 4 * abs(len(other) - len(name)) <= len(name))
+        close = get_close_matches(name, others, 2, _LEAST_ALIKE)
         both = [slips for slips in (two_slips(name, other) for other in close) if slips]
         if len(both) != 1 or (len(name) < _SHORT_NAME and not all(map(is_opaque, both[0]))):
             return ()
@@ -228,7 +263,7 @@ class NearCopies:
         return self._with_tail(name, after, longest)
 
     def _with_head(self, name: str, length: int, longest: int) -> dict[str, Slip]:
-        text = self._text or ""
+        text = self._text
         width = len(name) + longest + 2
         starts = (at for at in self._found(text, name[:length]) if _is_edge(text[max(at - 2, 0) : at][::-1], 0))
         windows = {text[at : at + width] for at in starts}
@@ -236,7 +271,7 @@ class NearCopies:
         return {slip.source: slip for slip in slips if slip is not None}
 
     def _with_tail(self, name: str, length: int, longest: int) -> dict[str, Slip]:
-        text, backward = self._text or "", name[::-1]
+        text, backward = self._text, name[::-1]
         width = len(name) + longest + 2
         ends = (at + length for at in self._found(text, name[-length:]) if _is_edge(text, at + length))
         windows = {text[max(end - width, 0) : end][::-1] for end in ends}
@@ -252,16 +287,25 @@ def _is_said_right(slip: Slip, name: str, arguments: Any) -> bool:
     return any(slip.source in text.replace(name, "") for text in texts_in(arguments))
 
 
-def _around(text: str, start: int, end: int, name: str) -> str:
-    """Returns what stands around a part of a text and is made of letters, digits and the signs of a name."""
-    signs, longest = {sign for sign in name if not sign.isalnum()}, len(name) + _LONG_SLIP
-    first, last = max(end - longest, 0), start + longest
-    while start > first and (text[start - 1].isalnum() or text[start - 1] in signs):
-        start -= 1
-    while end < min(last, len(text)) and (text[end].isalnum() or text[end] in signs):
-        end += 1
-    found = text[start:end]
-    return found if name[-1] in _ENDS else found.rstrip(_ENDS)
+def _signs_of(name: str) -> re.Pattern[str]:
+    """Returns a pattern of letters, digits and the signs of a name, as many as there are."""
+    signs = re.escape("".join(sorted({sign for sign in name if not sign.isalnum()})))
+    return re.compile(rf"(?:[^\W_]+|[{signs}]+)*" if signs else r"[^\W_]*")
+
+
+def _around(text: str, start: int, end: int, signs: re.Pattern[str], longest: int) -> tuple[int, int]:
+    """Returns where what stands around a part of a text and matches a pattern begins and ends.
+
+    Args:
+        text: That holds the part.
+        start: Of the part.
+        end: Of the part.
+        signs: That go on with it; matches the empty text too.
+        longest: Characters that are looked at from either end of the part.
+    """
+    before = signs.match(text[max(end - longest, 0) : start][::-1])
+    behind = signs.match(text, end, start + longest)
+    return start - (before.end() if before else 0), behind.end() if behind else end
 
 
 def _longest_slip(name: str) -> int:
@@ -271,16 +315,33 @@ def _longest_slip(name: str) -> int:
     return 3 if len(name) < _SHORT_NAME else min(_LONG_SLIP, len(name) // 3)
 
 
-def _longest(most: int, holds: Callable[[int], bool]) -> int:
-    """Returns the greatest number up to which something holds, that does for all below."""
-    low, high = 0, most - 1
-    while low < high:
-        middle = (low + high + 1) // 2
-        if holds(middle):
-            low = middle
-        else:
-            high = middle - 1
-    return low
+def _pieces(name: str, parts: int) -> list[tuple[str, int]]:
+    """Returns a name in parts of about one length, each with the place where it begins."""
+    cuts = [len(name) * number // parts for number in range(parts + 1)]
+    return [(name[start:end], start) for start, end in pairwise(cuts)]
+
+
+def _longest_head(text: str, name: str) -> int:
+    """Returns the length of the longest beginning of a name, short of all of it, that a text has: in one pass."""
+    length = at = 0
+    while length < len(name) - 1 and (at := text.find(name[: length + 1], at)) >= 0:
+        length = _in_common(name[:-1], text[at : at + len(name)])
+    return length
+
+
+def _longest_tail(text: str, name: str) -> int:
+    """Returns the length of the longest end of a name, short of all of it, that a text has: in one pass."""
+    length = end = 0
+    while length < len(name) - 1 and (at := text.find(name[-length - 1 :], max(end - length, 0))) >= 0:
+        end = at + length + 1
+        length = _in_common(name[:0:-1], text[max(end - len(name), 0) : end][::-1])
+    return length
+
+
+def _in_common(a: str, b: str) -> int:
+    """Returns the length of what two texts both begin with."""
+    pairs = enumerate(zip(a, b, strict=False))
+    return next((at for at, (one, other) in pairs if one != other), min(len(a), len(b)))
 
 
 def _may_hold(window: str, name: str, length: int, longest: int) -> bool:
@@ -298,8 +359,9 @@ def _is_edge(text: str, end: int) -> bool:
 
 def _aligned(name: str, window: str, longest: int) -> Slip | None:
     """Returns the shortest difference between a name and what a window begins with; None if it is none or too long."""
-    pairs = enumerate(zip(name, window, strict=False))
-    start = next((index for index, (a, b) in pairs if a != b), min(len(name), len(window)))
+    start = _in_common(name, window)
+    if name[start + longest :] not in window[start:]:  # which is behind any slip
+        return None
     best: Slip | None = None
     for said in range(min(longest, len(name) - start) + 1):
         tail = name[start + said :]

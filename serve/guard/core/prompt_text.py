@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from functools import cached_property
 
 import msgspec
 from msgspec import Raw, Struct
@@ -13,6 +14,7 @@ from serve.request.completion import MALFORMED, NONE
 LONG_BYTES = 512 * 1024  # of a body, from where on looking something up takes too long for the event loop
 _ESCAPE = re.compile(r"\\u([0-9a-fA-F]{4})")
 _JSON_BEGINS = frozenset('{["')
+_UNESCAPED = re.compile(r"[\w .:@#%?=~,/-]*", re.ASCII)  # what every encoder of JSON writes as it is, but for strokes
 _MOST_PLACES = 64  # of a name that stands in longer words only
 
 
@@ -42,20 +44,38 @@ class PromptText:
 
     Args:
         body: Of the chat request, as JSON.
+
+    Attributes:
+        body: As given.
     """
 
     def __init__(self, body: bytes) -> None:
-        self._body = body
+        self.body = body
 
     @property
     def is_long(self) -> bool:
         """True if looking something up in it may take longer than other requests should wait."""
-        return len(self._body) >= LONG_BYTES
+        return len(self.body) >= LONG_BYTES
 
-    def says(self, name: str) -> bool:
-        """Returns whether the body has a name as it is written, in messages or tools; False if JSON may hide it."""
-        body, sought = self._body, name.encode(errors="replace")
-        at = body.find(sought)
+    def shows(self, name: str) -> bool:
+        """Returns whether the body has a name as it is written wherever the prompt has it: JSON escapes none of it."""
+        return _UNESCAPED.fullmatch(name) is not None and ("/" not in name or not self._escapes_strokes)
+
+    @cached_property
+    def _escapes_strokes(self) -> bool:
+        """Whether the encoder puts a backslash before strokes, as PHP's does; one that does it does it always."""
+        at = self.body.find(b"/")
+        return at > 0 and self.body[at - 1 : at] == b"\\"
+
+    def says(self, name: str, start: int = 0) -> bool:
+        """Returns whether the body has a name as it is written, in messages or tools; False if JSON may hide it.
+
+        Args:
+            name: To look up.
+            start: Byte from which on it may stand.
+        """
+        body, sought = self.body, name.encode(errors="replace")
+        at = body.find(sought, start)
         for _ in range(_MOST_PLACES):
             if at < 0:
                 return False
@@ -69,7 +89,7 @@ class PromptText:
     def read(self) -> str:
         """Returns the texts of the messages and of the calls in them; nothing of a body that has another shape."""
         try:
-            messages = msgspec.json.decode(self._body, type=_Body).messages or ()
+            messages = msgspec.json.decode(self.body, type=_Body).messages or ()
             return "\n".join(_texts(messages))
         except MALFORMED:
             return ""

@@ -30,9 +30,14 @@ key call_Zk3vQ81mXw0PbL7tR5yHn2Ac
 PROMPT = PATHS + RECORDS
 
 
+def prompt_of(text: str) -> PromptText:
+    """Returns the prompt of a request with one message."""
+    return PromptText(json.dumps({"messages": [{"role": "user", "content": text}]}).encode())
+
+
 def suspected(name: Any, prompt: str = PROMPT, **others: Any) -> str | None:
     """Returns the name of the prompt of which a call's name is a near copy."""
-    slip = NearCopies(lambda _: False, lambda: prompt).first({"x": name, **others})
+    slip = NearCopies(prompt_of(prompt)).first({"x": name, **others})
     return None if slip is None else slip.source
 
 
@@ -294,7 +299,7 @@ def test_any_other_character_within_an_opaque_name_is_found(name: str, data: st.
 
 @given(st.text("ab/1-. \n_", max_size=300), st.recursive(st.text("ab/1-._ \n") | st.integers(), st.lists))
 def test_nothing_in_prompt_or_arguments_makes_it_fail(prompt: str, arguments: Any) -> None:
-    NearCopies(lambda _: False, lambda: prompt).first({"x": arguments})
+    NearCopies(prompt_of(prompt)).first({"x": arguments})
 
 
 def test_what_json_hides_is_found_in_the_text_of_messages_and_of_earlier_calls() -> None:
@@ -308,6 +313,32 @@ def test_what_json_hides_is_found_in_the_text_of_messages_and_of_earlier_calls()
     assert suspected("src/été.py", prompt.read()) is None
     assert prompt.says("text")
     assert "brève" in prompt.read()
+
+
+def written_by_php(body: str) -> str:
+    return body.replace("/", "\\/")
+
+
+def written_by_dotnet(body: str) -> str:
+    return body.replace("+", "\\u002B").replace("&", "\\u0026").replace("'", "\\u0027")
+
+
+@pytest.mark.parametrize("written", [str, written_by_php, written_by_dotnet])
+@pytest.mark.parametrize(
+    ("name", "source"),
+    [
+        ("serve/gaurd/core/choice.py", "serve/guard/core/choice.py"),
+        ("serve/guard/core/choice.py", None),
+        ("src/other/thing.tsx", None),
+        ("c++/src&docs/gaurd.py", "c++/src&docs/guard.py"),
+        ("c++/src&docs/guard.py", None),
+    ],
+)
+def test_however_an_encoder_escapes_a_body_its_names_are_found(written: Any, name: str, source: str | None) -> None:
+    messages = [{"role": "user", "content": f"{PROMPT}\nc++/src&docs/guard.py"}]
+    prompt = PromptText(written(json.dumps({"messages": messages})).encode())
+    slip = NearCopies(prompt).first({"x": name})
+    assert (slip and slip.source) == source
 
 
 @pytest.mark.parametrize(

@@ -177,7 +177,7 @@ def _is_other_form(slip: Slip) -> bool:
 
 def _is_next_number(slip: Slip) -> bool:
     """The next in a row, a number of few digits beside a word, another number of zeros."""
-    if slip.swaps or not (slip.said + slip.meant).isdigit() or _HOST.fullmatch(slip.source):
+    if slip.swaps or not (slip.said + slip.meant).isdecimal() or _HOST.fullmatch(slip.source):
         return False
     said, meant = slip.number, slip.source_number
     if not meant and slip.before[-1:].islower() and slip.behind[:1].islower():
@@ -276,7 +276,7 @@ def _is_somebody_else(slip: Slip) -> bool:
 
 def _is_other_host(slip: Slip) -> bool:
     """Another host of the same network."""
-    if "." in slip.behind or slip.swaps or _HOST.fullmatch(slip.name) is None:
+    if "." in slip.said + slip.meant + slip.behind or slip.swaps or _HOST.fullmatch(slip.name) is None:
         return False
     return abs(int(slip.number or 0) - int(slip.source_number or 0)) <= 1
 

@@ -64,12 +64,12 @@ class Slip(NamedTuple):
     @property
     def number(self) -> str:
         """The digits of the call's name around the difference."""
-        return run_at(self.name, self.start, len(self.said), str.isdigit)
+        return run_at(self.name, self.start, len(self.said), str.isdecimal)
 
     @property
     def source_number(self) -> str:
         """The digits of the prompt's name around the difference."""
-        return run_at(self.source, self.start, len(self.meant), str.isdigit)
+        return run_at(self.source, self.start, len(self.meant), str.isdecimal)
 
 
 def run_at(text: str, start: int, length: int, belongs: Callable[[str], bool]) -> str:

@@ -5,7 +5,7 @@ import string
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from serve.config.guard import GuardConfig
@@ -295,6 +295,18 @@ def test_any_other_character_within_an_opaque_name_is_found(name: str, data: st.
     other = data.draw(st.sampled_from([each for each in "aeqz" if each != name[place]]))
     slip = f"{name[:place]}{other}{name[place + 1 :]}"
     assert suspected(slip, f"first {name}, and then\nmore of it") == name
+
+
+@given(
+    st.from_regex(r"[a-f\d./:@-]{3,8}[\d²٣.]{1,4}[a-f\d./:@-]{3,8}", fullmatch=True),
+    st.text("12²٣.", max_size=4),
+    st.data(),
+)
+@example("10.21.113.6", "11.4.1", None)
+@example("10.21.377.144", "²", None)
+def test_no_difference_between_two_names_makes_it_fail(name: str, other: str, data: Any) -> None:
+    place = data.draw(st.integers(1, len(name) - 2)) if data else 7
+    suspected(name, f"see {name[:place]}{other}{name[place + len(other) :]} of it")
 
 
 @given(st.text("ab/1-. \n_", max_size=300), st.recursive(st.text("ab/1-._ \n") | st.integers(), st.lists))

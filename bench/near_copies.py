@@ -16,7 +16,7 @@ import string
 import subprocess
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from itertools import pairwise
+from itertools import combinations, pairwise
 from pathlib import Path
 from time import process_time
 from typing import Any
@@ -98,6 +98,10 @@ KINDS: Mapping[str, Source] = {
     ),
     "coordinates": lambda chance: f"{_number(2)(chance)}.{_number(6)(chance)}",
     "host": lambda chance: f"{chance.choice(_WORDS)}-{_hex(5)(chance)}.internal.example.com",
+    "date": lambda chance: f"{chance.randint(1990, 2029)}-{chance.randint(1, 12):02}-{chance.randint(1, 28):02}",
+    "port": lambda chance: (
+        f"http://{chance.choice(_WORDS)}.{chance.choice(_WORDS)}.svc:{chance.randint(1100, 9900)}/v1"
+    ),
     "IP address": lambda chance: ".".join(str(chance.randint(11, 250)) for _ in range(4)),
 }
 
@@ -194,6 +198,43 @@ def lost_end(name: str, chance: random.Random) -> str:
     return name[: -chance.randint(2, 4)]
 
 
+def lost_digit(name: str, chance: random.Random) -> str:
+    """Returns a name without one of its digits; as it is if it has none."""
+    return _at(name, str.isdigit, lambda _: "", chance)
+
+
+def other_stroke(name: str, chance: random.Random) -> str:
+    """Returns a name with a dot for a stroke or the other way round; as it is if it has none within it."""
+    inner = [found.start() for found in re.finditer(r"(?<=\w)[/.](?=\w)", name)]
+    if not inner:
+        return name
+    place = chance.choice(inner)
+    return f"{name[:place]}{'.' if name[place] == '/' else '/'}{name[place + 1 :]}"
+
+
+def swapped_groups(name: str, chance: random.Random) -> str:
+    """Returns a name with two groups of one length between its hyphens swapped; as it is if it has no two."""
+    groups = name.split("-")
+    pairs = [
+        (a, b) for a, b in combinations(range(len(groups)), 2)
+        if len(groups[a]) == len(groups[b]) > 2 and groups[a] != groups[b]
+    ]  # fmt: skip
+    if not pairs:
+        return name
+    a, b = chance.choice(pairs)
+    groups[a], groups[b] = groups[b], groups[a]
+    return "-".join(groups)
+
+
+def swapped_letters(name: str, chance: random.Random) -> str:
+    """Returns a name with two neighbouring letters in each other's place; as it is if it has none."""
+    pairs = [at for at, (a, b) in enumerate(pairwise(name)) if a.isalpha() and b.isalpha() and a != b]
+    if not pairs:
+        return name
+    place = chance.choice(pairs)
+    return name[:place] + name[place + 1] + name[place] + name[place + 2 :]
+
+
 _LOOKALIKES = dict(
     zip(
         "aceopxyABCEHKMOPTX",
@@ -216,6 +257,8 @@ SLIPS: Mapping[str, Callable[[str, random.Random], str]] = {
     "two characters": two_characters, "lost folder": lost_folder, "doubled": doubled, "added digit": added_digit,
     "other case": other_case, "lookalike": lookalike, "other sign": other_sign, "lost sign": lost_sign,
     "lost begin": lost_begin, "lost end": lost_end,
+    "lost digit": lost_digit, "other stroke": other_stroke, "swapped groups": swapped_groups,
+    "swapped letters": swapped_letters,
 }  # fmt: skip
 
 

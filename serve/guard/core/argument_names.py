@@ -51,13 +51,15 @@ _DATE = (
     r"|1[5-9]\d{8}(\d{3})?(\.\d+)?"  # seconds since 1970, which are computed
 )
 _MOMENT = re.compile(_DATE)
+DOMAINS = ("com", "org", "net", "io", "dev", "ai")
 _ENDINGS = """
     py pyi pyc pyx ipynb js jsx mjs cjs ts tsx mts vue json jsonl json5 yml yaml toml md mdx rst txt csv tsv c h cc
     hh cpp hpp cxx cs go rs rb php java kt swift scala sh bash zsh bat ps1 sql db html htm css scss sass less xml
     svg png jpg jpeg gif webp pdf doc docx xls xlsx ppt pptx log lock cfg ini conf env gz zip tar tgz bz2 xz whl exe
-    bin so proto graphql tf tpl patch diff bak tmp com org net io dev ai
-"""  # of files, and of hosts
-ENDINGS = frozenset(_ENDINGS.split())
+    bin so proto graphql tf tpl patch diff bak tmp parquet lua ex exs erl hs jl dart gradle kts svelte zig nim wasm
+    jar pem sqlite
+"""
+ENDINGS = frozenset((*_ENDINGS.split(), *DOMAINS))  # of files, and of hosts
 
 
 def names_in(arguments: Any) -> Iterator[str]:

@@ -10,7 +10,16 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from unicodedata import normalize
 
-from serve.guard.core.argument_names import ENDINGS, LEAST_CHARS, digit_turns, is_file, is_number, is_place, is_random
+from serve.guard.core.argument_names import (
+    DOMAINS,
+    ENDINGS,
+    LEAST_CHARS,
+    digit_turns,
+    is_file,
+    is_number,
+    is_place,
+    is_random,
+)
 from serve.guard.core.slip import Slip, run_at
 
 _FEW_LETTERS = 2
@@ -31,6 +40,7 @@ _BRANCHES = frozenset({"main", "master", "latest", "stable", "develop", "trunk"}
 _WORD = re.compile(r"[^\W_]+")
 _HEXADECIMAL = re.compile(r"[\da-f]+|[\dA-F]+")
 _HOST = re.compile(r"\d{1,3}(\.\d{1,3}){3}(:\d+)?")
+_LONG_NAME = re.compile(rf"([a-z\d-]+\.){{2,}}({'|'.join(DOMAINS)})|[a-z\d]+([_-][a-z\d]+){{2,}}")  # `a.b.com`, `a_b_c`
 _FAMILIAR = re.compile(r"(a?tions?|ings?|ments?|ers?|able|ness|ity|ities|ly|s)$")  # ends of words, which say little
 _LEAST_DIGITS_OF_HASH = 12
 _NEXT_HASHES = 16
@@ -94,11 +104,15 @@ def misses_folder(slip: Slip) -> bool:
 
 
 def is_stray_capital(slip: Slip) -> bool:
-    """Returns whether one letter within a word has the other case, in a path or symbol that has no humps: `guArd/x`."""
+    """Returns whether one letter has the other case in a path or symbol that has no humps: `guArd/x`, `Guard/x`.
+
+    The first one of a file's name or of a symbol's word may be meant.
+    """
     if slip.size != 1 or slip.said.casefold() != slip.meant.casefold():
         return False
     has_no_humps = slip.source.islower() or slip.source.isupper()
-    return has_no_humps and slip.before[-1:].isalpha() and ("/" in slip.source or "_" in slip.source)
+    is_within = slip.before[-1:].isalpha() or ("/" in slip.behind and slip.source.count("/") > 1)
+    return has_no_humps and is_within and ("/" in slip.source or "_" in slip.source)
 
 
 def _is_uneven(slip: Slip) -> bool:
@@ -111,6 +125,14 @@ def _is_uneven(slip: Slip) -> bool:
     return is_opaque(slip) if slip.said in ("-", "_") else digit_turns(slip.word) > _MOST_TURNS and is_random(slip.word)
 
 
+def _is_other_sign(slip: Slip) -> bool:
+    """Returns whether a path has another sign in one place: `core/near-copies.py`, `core.near_copies.py`."""
+    said, meant = slip.said, slip.meant
+    if slip.size == 1 and {said, meant} <= {"-", "_", ""}:
+        return "/" in slip.source
+    return {said, meant} == {"/", "."} and "/" in slip.before + slip.behind and is_place(slip.source)
+
+
 def _around(slip: Slip) -> str:
     """Returns what is joined with the difference, without it."""
     start, end = slip.start, slip.start + len(slip.said)
@@ -120,7 +142,7 @@ def _around(slip: Slip) -> str:
 
 def _is_other_spelling(slip: Slip) -> bool:
     """Capitals, the signs between words, or other code points: `foo-bar` for `foo_bar`, 1,000 for 1000."""
-    if _is_uneven(slip) or is_stray_capital(slip):
+    if _is_uneven(slip) or is_stray_capital(slip) or _is_other_sign(slip):
         return False
     name, source = _letters(slip.name), _letters(slip.source)
     if name == source or (name.casefold() == source.casefold() and not is_opaque(slip)):
@@ -133,7 +155,9 @@ def _is_other_spelling(slip: Slip) -> bool:
 
 def _is_longer_or_shorter(slip: Slip) -> bool:
     """What stands before or behind a name, or not: `US91488179` for `91488179`, a path from another folder."""
-    if (slip.said and slip.meant) or says_twice(slip) or misses_folder(slip) or _is_uneven(slip):
+    if (slip.said and slip.meant) or says_twice(slip) or misses_folder(slip):
+        return False
+    if _is_uneven(slip) or _is_other_sign(slip):
         return False
     more = slip.said or slip.meant
     if more in "vV" and not slip.before and slip.behind[:1].isdigit():
@@ -161,8 +185,11 @@ def _is_cut(slip: Slip) -> bool:
     if len(slip.meant) > _TOKEN_CHARS:
         return False
     if slip.behind:
-        return is_within and slip.meant.isalnum() and ("/" in slip.behind.rstrip("/") or "@" in slip.behind)
+        has_more = "/" in slip.behind.rstrip("/") or "@" in slip.behind or _LONG_NAME.fullmatch(slip.source) is not None
+        return is_within and slip.meant.isalnum() and has_more
     is_dangling = slip.before.endswith(".") and is_file(slip.source)
+    if is_within and _LONG_NAME.fullmatch(slip.source):
+        return True
     is_within_stem = is_within and "." in slip.meant and slip.meant[0] != "s" and is_file(slip.source)
     return is_dangling or is_within_stem or (is_within and "@" in slip.before)
 
@@ -210,7 +237,8 @@ def _is_counted(number: str) -> bool:
 def _is_other_kind_of_file(slip: Slip) -> bool:
     """The same name with another ending."""
     stem, dot, ending = slip.name.rpartition(".")
-    return bool(dot) and slip.start >= len(stem) and ending in ENDINGS and "@" not in slip.name
+    is_host = _LONG_NAME.fullmatch(slip.source) is not None
+    return bool(dot) and slip.start >= len(stem) and ending in ENDINGS and "@" not in slip.name and not is_host
 
 
 def _is_other_version(slip: Slip) -> bool:

@@ -25,6 +25,7 @@ RECORDS = """
 order #W2378156 of yusuf_rossi_9620, paid with credit_card_9513926, ticket TCK-2024-471313
 trace 3f2a9c41-77d0-4e12-9b55-c0ffee12ab90, commit 9c2f41ab77d0e4129b55c0ff12ab90de45678901
 account 100829223041, total 1523.75, call +1-415-555-0137, mail mia.chen87@example.com, host 10.21.37.144
+fetch_invoice_totals at billing-4f1c9.internal.example.com
 key call_Zk3vQ81mXw0PbL7tR5yHn2Ac
 """
 PROMPT = PATHS + RECORDS
@@ -78,6 +79,15 @@ def suspected(name: Any, prompt: str = PROMPT, **others: Any) -> str | None:
         ("3f2a9c41-77d0-4e12-9b55-c0ffee12a", "3f2a9c41-77d0-4e12-9b55-c0ffee12ab90"),
         ("3f2a9c41-77d0-4e129b55-c0ffee12ab90", "3f2a9c41-77d0-4e12-9b55-c0ffee12ab90"),
         ("serve/guArd/core/guard.py", "serve/guard/core/guard.py"),
+        ("models/kimi_k3/config.json", "models/kimi-k3/config.json"),
+        ("models/kimik3/config.json", "models/kimi-k3/config.json"),
+        ("serve.guard/core/guard.py", "serve/guard/core/guard.py"),
+        ("https://github/com/acme/router/pull/1183", "https://github.com/acme/router/pull/1183"),
+        ("serve/Guard/core/guard.py", "serve/guard/core/guard.py"),
+        ("lling-4f1c9.internal.example.com", "billing-4f1c9.internal.example.com"),
+        ("billing-4f1c9.internal.example.c", "billing-4f1c9.internal.example.com"),
+        ("tch_invoice_totals", "fetch_invoice_totals"),
+        ("fetch_invoice_tot", "fetch_invoice_totals"),
         ("callZk3vQ81mXw0PbL7tR5yHn2Ac", "call_Zk3vQ81mXw0PbL7tR5yHn2Ac"),
         ("call-Zk3vQ81mXw0PbL7tR5yHn2Ac", "call_Zk3vQ81mXw0PbL7tR5yHn2Ac"),
     ],
@@ -133,10 +143,15 @@ def test_two_slips_between_two_names_are_nobodys_copy() -> None:
         "serve/guard/core/guard_test.py",
         "serve/guard/core/guard.pyi",
         "serve/guard/core/Guard.py",
+        "serve/guard/core/guard.py/",
+        "serve.guard.core.guard",
+        "https%3A%2F%2Fgithub.com%2Facme%2Frouter%2Fpull%2F1183",
+        "fetch_invoice_total",
+        "invoice_totals",
+        "internal.example.com",
         "serve/guard/core/guards.py",
         "serve/guard/core/pipeline.py",
         "models/kimi-k4/config.json",
-        "models/kimi_k3/config.json",
         "https://github.com/acme/router/pull/1184",
         "TCK-2024-471314",
         "W2378156",

@@ -161,7 +161,7 @@ ROUTES: dict[tuple[str, str], str] = {
     ("GET", "/admin/v1/quarantine"): "Every counted pool and request class, with clean rate, bounds and status.",
     ("POST", "/admin/v1/quarantine"): (
         "Quarantines, lifts or pins one pool for one request class: `action` (`quarantine`, `lift` or `pin`), `model`, "
-        "`pool`, `request_class`, `reason`, and `speculative` where a pool has both modes. Returns the new list. Audited."
+        "`pool`, `request_class`, `reason`, and `speculative` where a pool has both modes. Returns the list. Audited."
     ),
     ("GET", "/health"): "200 while the process runs, with its version.",
     ("GET", "/ready"): (

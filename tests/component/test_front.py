@@ -344,4 +344,4 @@ async def test_front_says_what_is_wrong_with_what_is_no_engine(monkeypatch: pyte
     assert f"left out: {silent}: it does not answer (no answer in time)" in output
     assert f"left out: {html.url}: /v1/models lists no model" in output
     assert "left out: http://127.0.0.1:9: nothing listens there; is the engine up" in output
-    assert "no engine tells what it serves" in all_wrong
+    assert "no engine says what it serves" in all_wrong

@@ -27,6 +27,10 @@ _OPAQUE_IN_LINE = re.compile(r"(?=.*\d)(?=.*[A-Za-z])[\w-]{8,64}")
 _OPAQUE_IN_TEXT = re.compile(
     r"(?<![\w./+-])(?=[\w-]*\d)(?=[\w-]*[A-Za-z])(?:[A-Za-z0-9_-]{12,48}|[\da-f]{49,64})(?![\w/+=-]|\.\w)"
 )
+# What stands between the words of ASCII that it looks at, each to a space; the words are found faster so.
+_BETWEEN_WORDS = str.maketrans({sign: " " for sign in map(chr, range(128)) if not (sign.isalnum() or sign in "_./+=-")})
+_LEAST_OPAQUE_CHARS = 12
+_DIGIT = re.compile(r"\d")
 # A line of a file: of a list, a comment, an assignment, or with a lock file's digest.
 _FILE_LINE = re.compile(r"\s|[-*+|] |//|/\*|#+ |\[[^\]]*\]: |[\w.]+ :?= |(?:[^=]*+=)+?(?<=[A-Za-z0-9+/]{40}=)")
 # A key, or one that opens a block or goes on.
@@ -147,8 +151,9 @@ def _written(number: float) -> str:
 
 def _names_of(text: str) -> Iterable[str]:
     if _is_content(text):
-        opaque = _OPAQUE_IN_TEXT.findall(text)
-        return [word for word in opaque if _has_random_piece(word) and not _MOMENT.match(word)]
+        words = (word for word in text.translate(_BETWEEN_WORDS).split() if len(word) >= _LEAST_OPAQUE_CHARS)
+        opaque = (name for word in words if _DIGIT.search(word) for name in _OPAQUE_IN_TEXT.findall(word))
+        return [name for name in opaque if _has_random_piece(name) and not _MOMENT.match(name)]
     text = text.strip()
     if setting := _SETTING.fullmatch(text):
         text = setting[1]

@@ -80,7 +80,7 @@ def is_opaque(slip: Slip) -> bool:
         return True
     if "/" in source or "@" in source or is_file(source) or (_NUMBERED.fullmatch(source) and not slip.swaps):
         return False
-    digits = sum(map(str.isdigit, source))
+    digits = sum(map(str.isdigit, source.partition("==")[0]))  # the version of what is required counts nothing
     return digits >= _RECORD_DIGITS or (digits > 0 and source.isupper())
 
 

@@ -208,6 +208,7 @@ GIVEN_ON_PURPOSE = {
     "4CE292301EF4A386008DA555": "4CE292381EF4B116008DA555",
     "ns::json_abi_v3_11_2": "ns::json_abi_v3_11_3",
     "my-other-package": "my_other_package",
+    "myst-parser==2.0.0": "myst_parser==2.0.0",
     "4F36C3A7E075BA6452D10EEB81E7F189FF489B74": "4F36C3A7E075BA6452D10EEB81E7F189FF489B83",
 }
 

@@ -207,7 +207,8 @@ class NearCopies:
     def _with_two(self, written: str, name: str, head: int, tail: int) -> Sequence[Slip]:
         """Returns both slips of a long name if the prompt has exactly one that differs from it in two places.
 
-        All but two of the pieces of the name are intact, and lead to the names to compare.
+        One of three pieces of the name is intact, or two of five where a slip lies across two of them; those that the
+        prompt has lead to the names to compare.
 
         Args:
             written: Has every part of a name that the prompt's text has.
@@ -218,16 +219,16 @@ class NearCopies:
         self._with_two_left -= 1
         if len(name) < _LEAST_WITH_TWO or self._with_two_left < 0:
             return ()
-        parts = 3 if len(name) < _MANY_PARTS else 5
+        parts, least = (3, 1) if len(name) < _MANY_PARTS else (5, 2)
         intact: list[tuple[str, int]] = []
         for number, (piece, at) in enumerate(_pieces(name, parts)):
             known = at + len(piece) <= head or at >= len(name) - tail
             if known or piece in written:
                 intact.append((piece, at))
-            elif number - len(intact) >= 2:
+            elif number - len(intact) >= parts - least:
                 return ()
         found, signs = dict[str, None](), _signs_of(name)
-        for piece, at in intact[parts - 3 :]:  # of two slips' pieces so many are intact that the others need no look
+        for piece, at in intact[least - 1 :]:  # who has so many of them has one of these
             for place in islice(self._found(self._text, piece), _MOST_WITH_PIECE):
                 start, end = max(place - at, 0), place - at + len(name)
                 if " " not in name:  # otherwise other words stand around it

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from difflib import SequenceMatcher
 
 from serve.guard.core.slip import Slip
@@ -21,7 +21,10 @@ def two_slips(name: str, source: str) -> Sequence[Slip]:
     """
     slips: Sequence[Slip] = ()
     if len(name) == len(source):
-        slips = _gaps(name, source, _in_place(name, source))
+        blocks = [*_in_place(name, source)]
+        slips = _gaps(name, source, blocks)
+        if len(slips) != 2:  # two tokens may have a character in common by chance
+            slips = _gaps(name, source, (block for block in blocks if block[2] != 1 or not name[block[0]].isalnum()))
     if len(slips) != 2:
         slips = _gaps(name, source, (block for block in _matched(name, source) if block[2] != 1))
     sizes = [slip.size for slip in slips]
@@ -44,7 +47,7 @@ def _matched(name: str, source: str) -> Iterator[Block]:
     yield from map(tuple, SequenceMatcher(None, name, source, autojunk=False).get_matching_blocks())
 
 
-def _gaps(name: str, source: str, blocks: Iterator[Block]) -> Sequence[Slip]:
+def _gaps(name: str, source: str, blocks: Iterable[Block]) -> Sequence[Slip]:
     """Returns the slips between what two names have in common."""
     slips: list[Slip] = []
     a = b = 0

@@ -116,6 +116,9 @@ def test_a_path_without_a_folder_is_suspected_and_one_from_another_root_is_not(n
     [
         ("surve/guard/core/chpice.py", "serve/guard/core/choice.py"),
         ("3e2a9c41-77d0-4e12-9b55-c0ffee12ac90", "3f2a9c41-77d0-4e12-9b55-c0ffee12ab90"),
+        ("3f2a9c41-4e12-77d0-9b55-c0ffee12ab90", "3f2a9c41-77d0-4e12-9b55-c0ffee12ab90"),
+        ("3f2a9c41-77d0-9b55-4e12-c0ffee12ab90", "3f2a9c41-77d0-4e12-9b55-c0ffee12ab90"),
+        ("3f2a9c41-77f3-4e12-9d25-c0ffee12ab90", "3f2a9c41-77d0-4e12-9b55-c0ffee12ab90"),
         ("call_Yk3vQ81mXw0PbL7tR5yHn3Ac", "call_Zk3vQ81mXw0PbL7tR5yHn2Ac"),
         ("#W3378146", "#W2378156"),
         ("TCK-2034-473313", "TCK-2024-471313"),

@@ -160,6 +160,15 @@ class Glm(XmlParameters):
         self.raw.append(raw)
         return self.end_by_tags(State.CONTENT)
 
+    def value_end_behind_name(self, raw: str) -> State:
+        """Takes `</arg_value>` behind the name of a tool: a call without arguments that ends as others do."""
+        if self._bare_key or self._name not in self.tools:
+            return self.malformed(raw)
+        self.start_by_tags()
+        self.report("stray_marker", self.position, raw)
+        self.raw.append(raw)
+        return State.PARAMETERS
+
     # The key
 
     def first_key(self, raw: str) -> State:
@@ -388,7 +397,8 @@ class Glm(XmlParameters):
                 "separator": name_ends,
                 "key": first_key,
                 "end_key": end_bare_key,
-                **dict.fromkeys(("parameter", "end_parameter"), Block.malformed),
+                "parameter": Block.malformed,
+                "end_parameter": value_end_behind_name,
                 "end_block": no_arguments,
                 "block": open_again,
             },

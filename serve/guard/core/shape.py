@@ -186,7 +186,7 @@ _OPEN_DAMAGED = re.compile(r'\{+\s*"?[a-z]{0,8}\Z')
 _WRAPPER = re.compile(r"(?:```\w*|<tools>)\s*")
 _ARGUMENT_TAGS = ("<parameter", "</function>", "{", "</tool_call>")
 # GLM writes the bare name, and Granite a list of objects.
-_BARE_CALL = re.compile(r"([\w.:/\-]{1,128})\s*(<arg_key>|<arg_value>|<tool_sep|</tool_call>)")
+_BARE_CALL = re.compile(r"([\w.:/\-]{1,128})\s*(<arg_key>|</?arg_value>|<tool_sep|</tool_call>)")
 _OPEN_BARE_CALL = re.compile(r"[\w.:/\-]{1,128}\s*(?:<[\w/]{0,10})?\Z")
 
 

@@ -101,6 +101,15 @@ def test_a_pair_without_its_value_end_is_read_and_reported(separator: str) -> No
     assert kinds(message) == ["malformed_call"]
 
 
+@pytest.mark.parametrize("behind", ["", "\n", call(("city", "Bern"))])
+def test_a_value_end_behind_the_name_of_a_tool_is_one_too_many(behind: str) -> None:
+    """As GLM 5 ends calls without arguments."""
+    message = parse(f"<tool_call>run</arg_value></tool_call>{behind}", "glm47", [*TOOLS, *FREE])
+    assert called(message) == [("run", {}), ("get_weather", {"city": "Bern"})][: 2 if behind.strip() else 1]
+    assert kinds(message)[0] == "stray_marker"
+    assert called(parse("<tool_call>rm</arg_value></tool_call>", "glm47", [*TOOLS, *FREE])) == []
+
+
 def test_a_key_without_a_value_is_reported() -> None:
     message = parse("<tool_call>get_weather<arg_key>city</arg_key></tool_call>", "glm47", TOOLS)
     assert kinds(message) == ["malformed_call", "missing_argument"]

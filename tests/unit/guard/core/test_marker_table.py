@@ -73,6 +73,7 @@ CALLS = {
     "deepseek with its token dropped": '<function_calls>\n<invoke name="bash">\n<parameter name="command">',
     "glm": "<tool_call>bash<arg_key>command</arg_key><arg_value>ls</arg_value></tool_call>",
     "glm, no arguments": "<tool_call>bash</tool_call>",
+    "glm, no arguments, with the end of a value": "<tool_call>bash</arg_value></tool_call>",
     "glm45": "<tool_call>bash\n<arg_key>command</arg_key>\n<arg_value>ls</arg_value>\n</tool_call>",
     "granite": '<|tool_call|>[{"name": "bash", "arguments": {}}]',
     "granite, second form": '<tool_call>[{"name": "bash", "arguments": {}}]',

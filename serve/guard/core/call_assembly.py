@@ -68,7 +68,7 @@ def _encoded(arguments: Any) -> str:
 
 
 def _says_the_same(one: str, other: str) -> bool:
-    """Returns whether two texts are JSON of the same value; whoever says a call twice may encode it anew."""
+    """Returns whether two texts are JSON of the same value; whoever says a call twice may encode it in another way."""
     try:
         return bool(loads(one) == loads(other))
     except ValueError:

@@ -4,18 +4,20 @@ Nobody runs a tokenizer. What a tenant is charged depends on its own answers alo
 tokenizers and engines do. So nobody can make tokens cheap or dear for others.
 """
 
-from collections.abc import Iterator, MutableMapping, Sequence
+from collections.abc import MutableMapping, Sequence
+from itertools import chain
+from operator import attrgetter
 from typing import TypeVar
 
 import msgspec
 from msgspec import Raw, Struct
-from msgspec.structs import astuple
 
 from policies import RequestFeatures
 from serve.limits.answer_meter import Meter
 from serve.limits.usage import Usage
-from serve.request.completion import MALFORMED, NONE, CompletionRequest, is_list, whole_number
-from serve.request.long_json import decode
+from serve.request.beside import PIECE_BYTES
+from serve.request.completion import MALFORMED, NONE, CompletionRequest, holds, is_list, whole_number
+from serve.request.long_json import LongJson
 
 _FIRST_OUTPUT = 512.0
 _QUANTILE = 0.75
@@ -28,9 +30,11 @@ _TEMPLATE_TOKENS = 32_768
 _MOST_IMAGE_TOKENS = 65_536
 
 # Of JSON and of an indented text, blanks are not what costs: tokenizers have tokens for many of them. Nor do the
-# backslashes of a text that is escaped.
+# backslashes of a text within JSON within JSON.
 _BLANK = b" \t\r\n\\"
-_WINDOW_BYTES = 1024 * 1024  # looked at at once: no other thread runs meanwhile
+_MOST_BLANKS = 1  # for each other byte, of a text that teaches how many tokens a byte has
+_MOST_UNSURE = 0.05  # of its bytes, in members that some templates leave out
+_MESSAGE_BYTES = 30  # of the template, around each message
 
 Group = tuple[str, str, str, str]  # tenant, key, model, request class
 Key = TypeVar("Key")
@@ -41,12 +45,14 @@ class RequestSize(Struct, frozen=True, gc=False):
     """A request, as far as its cost goes.
 
     Attributes:
-        text_bytes: Of what becomes a prompt, without images and blanks.
+        text_bytes: Of what becomes a prompt, in UTF-8 and without images and blanks.
         token_ids: Tokens of prompts that are given as such.
         prompts: Prompts that it holds, each with an answer of its own.
         answers: For each prompt.
         max_output: The most tokens of one answer that the request allows; None if it does not say.
         body_bytes: Of all of it.
+        unsure_bytes: Of the text, what may cost nothing: it is in members that some templates leave out, or blanks are
+            more than half of it.
     """
 
     text_bytes: int
@@ -57,6 +63,12 @@ class RequestSize(Struct, frozen=True, gc=False):
     max_output: int | None = None
     streamed: bool = False
     body_bytes: int = 0
+    unsure_bytes: int = 0
+
+    @property
+    def teaches(self) -> bool:
+        """Whether the tokens of its prompt tell how many a byte of text has."""
+        return self.text_bytes > 0 and not self.images and self.unsure_bytes <= _MOST_UNSURE * self.text_bytes
 
     @property
     def most_input(self) -> int:
@@ -69,20 +81,42 @@ class RequestSize(Struct, frozen=True, gc=False):
         return None if self.max_output is None else self.max_output * self.answers * self.prompts
 
 
-class _Message(Struct, gc=False, omit_defaults=True):
+class _Part(Struct, gc=False):
+    """The members of a message's part that engines read, according to its type."""
+
+    type: str | None = None
+    text: str | None = None
+    refusal: Raw = NONE
+    thinking: Raw = NONE
+    image_url: Raw = NONE
+    video_url: Raw = NONE
+    audio_url: Raw = NONE
+    input_audio: Raw = NONE
+
+
+class _Message(Struct, gc=False):
     """The members of a message that templates read; what else a client writes there costs nothing."""
 
-    role: Raw = NONE
-    content: Raw = NONE
+    content: str | list[_Part | str] | None = None
+    tool_calls: Raw = NONE
+    # Not every template reads these, or not in every turn.
     reasoning: Raw = NONE
     reasoning_content: Raw = NONE
     thinking: Raw = NONE
     refusal: Raw = NONE
-    tool_calls: Raw = NONE
     function_call: Raw = NONE
     name: Raw = NONE
     tool_call_id: Raw = NONE
     tools: Raw = NONE
+
+
+class _Function(Struct, gc=False):
+    name: str
+    arguments: str = ""
+
+
+class _Call(Struct, gc=False):
+    function: _Function
 
 
 class _Texts(Struct, gc=False):
@@ -96,38 +130,102 @@ class _Texts(Struct, gc=False):
     suffix: Raw = NONE
 
 
-class _Part(Struct, gc=False):
-    """Content of a message's part that is no text."""
-
-    image_url: Raw = NONE
-    video_url: Raw = NONE
-    audio_url: Raw = NONE
-    input_audio: Raw = NONE
-
-
-_parts = msgspec.json.Decoder(list[_Part | str])
 _texts = msgspec.json.Decoder(_Texts)
+_calls = msgspec.json.Decoder(list[_Call])
+_prompt_texts = msgspec.json.Decoder(str | list[str])
+_UNSURE = attrgetter(*_Message.__struct_fields__[2:])
+_ALL_ABSENT = (NONE,) * len(_Message.__struct_fields__[2:])
+_MEDIA = attrgetter("image_url", "video_url", "audio_url", "input_audio")
+_TEXT_TYPES = frozenset({"text", "input_text", "output_text"})
+
+
+class _Prompt:
+    """What a body holds of prompts.
+
+    Attributes:
+        texts: That every template writes.
+        sure_bytes: Of JSON that it writes.
+        unsure: What it may leave out.
+        media: Pictures, films and recordings.
+    """
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+        self.sure_bytes = self.media = 0
+        self.unsure: list[Raw] = []
+
+    def add(self, message: _Message) -> None:
+        content = message.content
+        if type(content) is str:
+            self.texts.append(content)
+        elif content:
+            for part in content:
+                if type(part) is str:
+                    self.texts.append(part)
+                else:
+                    self._add_part(part)  # type: ignore[arg-type]
+        if message.tool_calls is not NONE:
+            self._add_calls(message.tool_calls)
+        if (others := _UNSURE(message)) != _ALL_ABSENT:
+            self.unsure += others
+        self.sure_bytes += _MESSAGE_BYTES
+
+    def _add_part(self, part: _Part) -> None:
+        if part.type in _TEXT_TYPES:
+            self.texts.append(part.text or "")
+        elif media := sum(each is not NONE for each in _MEDIA(part)):
+            self.media += media
+        else:
+            self.unsure += (part.refusal, part.thinking)
+            if part.text is not None:
+                self.unsure.append(Raw(msgspec.json.encode(part.text)))
+
+    def _add_calls(self, calls: Raw) -> None:
+        try:
+            found = _calls.decode(calls)
+        except MALFORMED:
+            self.unsure.append(calls)
+            return
+        for call in found:
+            self.texts += (call.function.name, call.function.arguments)
+
+    def size(self, long: LongJson | None) -> tuple[int, int]:
+        """Returns the bytes of text, and those of them that may cost nothing.
+
+        Args:
+            long: What the prompt was read from, if it was.
+        """
+        sure, blanks = _written(self.texts, long)
+        sure += self.sure_bytes
+        unsure = sum([_json_bytes(each, long) for each in self.unsure])
+        return sure + unsure, sure if blanks > _MOST_BLANKS * sure else unsure
 
 
 def size_of(body: bytes, request: CompletionRequest, features: RequestFeatures) -> RequestSize:
     """Returns the size of a chat or text completion."""
-    texts = decode(_texts, body)
-    text_bytes, images = _message_bytes(texts.messages or (), len(body)), 0
-    if texts.tools is not NONE:
-        text_bytes += _text_bytes(texts.tools)
-    for text in (texts.functions, texts.documents, texts.suffix):
-        if text is not NONE:
-            text_bytes += _text_bytes(text)
-    if features.images:
-        lists = (message.content for message in request.messages or () if is_list(message.content))
-        media = [each for content in lists for each in _media(content)]
-        text_bytes -= sum(map(_text_bytes, media))
-        images = max(1, len(media))
-    prompts, token_ids = 1, 0
-    if texts.prompt is not NONE:
-        prompts, token_ids = _prompts(texts.prompt)
-        if not token_ids:
-            text_bytes += _text_bytes(texts.prompt)
+    prompts, token_ids, media = 1, 0, int(features.images)
+    try:
+        long = LongJson(body) if len(body) > PIECE_BYTES else None
+        texts = _texts.decode(body if long is None else long.short)
+    except MALFORMED:  # of a type that engines refuse
+        text_bytes = unsure_bytes = _without_blanks(body)
+    else:
+        prompt = _Prompt()
+        for message in texts.messages or ():
+            prompt.add(message)
+        if texts.tools is not NONE:
+            prompt.sure_bytes += _json_bytes(texts.tools, long)
+        prompt.unsure += (texts.functions, texts.documents, texts.suffix)
+        if texts.prompt is not NONE:
+            prompts, token_ids, written = _prompts(texts.prompt)
+            if written is None:
+                prompt.unsure.append(texts.prompt)
+            else:
+                prompt.texts += written
+        text_bytes, unsure_bytes = prompt.size(long)
+        if texts.messages and texts.prompt is not NONE:  # of which an engine reads one
+            unsure_bytes = text_bytes
+        media = max(media, prompt.media)
     answers = 1
     if request.n is not None or request.best_of is not None:
         answers = max(request.n or 1, request.best_of or 1)
@@ -135,7 +233,9 @@ def size_of(body: bytes, request: CompletionRequest, features: RequestFeatures) 
     max_output = None if most is NONE else whole_number(most)
     if other is not NONE:  # the larger of the two, since engines differ in which of them they obey
         max_output = max((limit for limit in (max_output, whole_number(other)) if limit is not None), default=None)
-    return RequestSize(text_bytes, token_ids, images, prompts, answers, max_output, features.stream, len(body))
+    return RequestSize(
+        text_bytes, token_ids, media, prompts, answers, max_output, features.stream, len(body), unsure_bytes
+    )
 
 
 class _Ratio(Struct, gc=False):
@@ -209,7 +309,7 @@ class Estimates:
 
     def learn(self, group: Group, size: RequestSize, usage: Usage, meter: Meter) -> None:
         tenant, _, model, _ = group
-        if size.text_bytes and not size.images:
+        if size.teaches:
             _learn(self._texts, (tenant, model), usage.input - size.token_ids, size.text_bytes, _TEXT)
         if meter.chunks > _FEW_CHUNKS and not meter.kept_tokens:  # of what was kept there are no chunks
             stream = (tenant, model, meter.pool, meter.speculative)
@@ -239,49 +339,49 @@ def _remember(table: MutableMapping[Key, Value], key: Key, value: Value) -> Valu
     return value
 
 
-def _text_bytes(value: Raw) -> int:
-    """Returns the bytes of a member without blanks; 0 for one that is not there."""
+def _written(texts: list[str], long: LongJson | None) -> tuple[int, int]:
+    """Returns the bytes of texts, as prompts have them, and how many blanks there are beside."""
+    kept = every = 0
+    for piece in ("".join(texts),) if long is None else chain.from_iterable(map(long.pieces, texts)):
+        written = piece.encode()
+        kept += len(written.translate(None, _BLANK))
+        every += len(written)
+    return kept, every - kept
+
+
+def _json_bytes(value: Raw, long: LongJson | None) -> int:
+    """Returns the bytes of JSON as a template writes it: in UTF-8, whichever escapes the client chose."""
     if value is NONE:
         return 0
-    text = bytes(value)
-    if len(text) <= _WINDOW_BYTES:
+    text = bytes(value) if long is None else long.filled(bytes(value))
+    if b"\\" in text and len(text) <= PIECE_BYTES and b"\\u" in text:
+        text = msgspec.json.encode(msgspec.json.decode(text))
+    return _without_blanks(text)
+
+
+def _without_blanks(text: bytes) -> int:
+    """Returns how many bytes are no blanks."""
+    if len(text) <= PIECE_BYTES:
         return len(text.translate(None, _BLANK))
-    windows = range(0, len(text), _WINDOW_BYTES)
-    return sum(len(text[start : start + _WINDOW_BYTES].translate(None, _BLANK)) for start in windows)
+    starts = range(0, len(text), PIECE_BYTES)
+    return sum([len(text[start : start + PIECE_BYTES].translate(None, _BLANK)) for start in starts])
 
 
-def _message_bytes(messages: Sequence[_Message], body_bytes: int) -> int:
-    """Returns the bytes of messages without blanks, as far as templates read them."""
-    if not messages:
-        return 0
-    if body_bytes <= _WINDOW_BYTES:
-        return _text_bytes(Raw(msgspec.json.encode(messages)))
-    return sum([_text_bytes(member) for message in messages for member in astuple(message) if member is not NONE])
+def _prompts(prompt: Raw) -> tuple[int, int, Sequence[str] | None]:
+    """Returns how many prompts a text completion has, their tokens if they are given as ids, and else their texts.
 
-
-def _media(content: Raw) -> Iterator[Raw]:
-    """Yields the pictures, recordings and films of a message."""
-    try:
-        parts = decode(_parts, content)
-    except MALFORMED:
-        return  # it is for the engine to refuse
-    for part in parts:
-        if not isinstance(part, str):
-            yield from (each for each in astuple(part) if each is not NONE)
-
-
-def _prompts(prompt: Raw) -> tuple[int, int]:
-    """Returns how many prompts a text completion has, and their tokens if they are given as ids.
-
-    A list of texts or of lists of ids has one prompt for each.
+    A list of texts or of lists of ids has one prompt for each. What engines refuse has no texts.
     """
-    if not bytes(prompt).lstrip().startswith(b"["):
-        return 1, 0
-    try:
-        entries = msgspec.json.decode(prompt, type=list[str | int | list[int]])
-    except MALFORMED:
-        return 1, 0
-    ids = sum(1 if isinstance(entry, int) else len(entry) for entry in entries if not isinstance(entry, str))
-    if ids and any(isinstance(entry, str) for entry in entries):
-        ids = 0  # a mixture, which engines refuse
-    return max(1, sum(not isinstance(entry, int) for entry in entries)), ids
+    text = bytes(prompt)
+    if not is_list(prompt) or holds(text, b'"'):
+        try:
+            written = _prompt_texts.decode(prompt)
+        except MALFORMED:
+            return 1, 0, None
+        return (1, 0, (written,)) if isinstance(written, str) else (max(1, len(written)), 0, written)
+    lists, ids = _count(text, b"[") - 1, _count(text, b",") + 1  # no list of ids is empty
+    return max(1, lists), ids, ()
+
+
+def _count(text: bytes, mark: bytes) -> int:
+    return sum([text.count(mark, start, start + PIECE_BYTES) for start in range(0, len(text), PIECE_BYTES)])

@@ -27,6 +27,7 @@ _MARK = secrets.token_bytes(12).hex().encode()  # nobody outside knows what stan
 _NUMBER_BYTES = 8
 _STAND_IN_BYTES = len(_MARK) + _NUMBER_BYTES
 _LONGEST_ESCAPE = 12  # a pair of surrogates
+_LONGEST_CHARACTER = 4
 _WITHIN_TEXT = re.compile(rb'[^"\\]*+(?:\\.[^"\\]*+)*+', re.DOTALL)
 _ESCAPED_BYTES = 64 * 1024
 _PLACE = re.compile(r" \(byte \d+\)")  # in the decoder's words: of what was left, so that it would mislead
@@ -47,7 +48,7 @@ def decode(decoder: "msgspec.json.Decoder[T]", text: bytes | Raw) -> T:
     """
     if len(memoryview(text)) <= MOST_AT_ONCE_BYTES:
         return decoder.decode(text)
-    return LongJson(bytes(text)).decode(decoder)
+    return LongJson(text if isinstance(text, bytes) else joined((memoryview(text),))).decode(decoder)
 
 
 class LongJson:
@@ -65,7 +66,7 @@ class LongJson:
     """
 
     def __init__(self, whole: bytes) -> None:
-        self._whole = memoryview(whole)
+        self._whole = whole
         self._texts: list[tuple[int, int]] = []
         parts: list[bytes] = []
         end = left = 0
@@ -73,7 +74,8 @@ class LongJson:
             left += place[0] - end + _STAND_IN_BYTES
             if left > MOST_AT_ONCE_BYTES:
                 break
-            _check_text(whole, *place)
+            for _ in pieces_of_text(whole, *place):
+                pass  # what is malformed raises
             parts += (whole[end : place[0]], _MARK, b"%08d" % len(self._texts))
             self._texts.append(place)
             end = place[1]
@@ -99,9 +101,10 @@ class LongJson:
         """Returns a part of what is left, or what was made of it, with the long texts in their places."""
         first, *others = part.split(_MARK)
         pieces: list[bytes | memoryview] = [first]
+        whole = memoryview(self._whole)
         for other in others:
             start, end = self._texts[int(other[:_NUMBER_BYTES])]
-            pieces += (self._whole[start:end], other[_NUMBER_BYTES:])
+            pieces += (whole[start:end], other[_NUMBER_BYTES:])
         return joined(pieces)
 
     def _restored(self, value: Any) -> Any:
@@ -110,7 +113,7 @@ class LongJson:
             part = bytes(value)
             return Raw(self.filled(part)) if _MARK in part else value
         if isinstance(value, str):
-            return _text.decode(self.filled(b'"%b"' % value.encode())) if value.startswith(_MARK.decode()) else value
+            return "".join(self.pieces(value)) if value.startswith(_MARK.decode()) else value
         if isinstance(value, Struct):
             for name in value.__struct_fields__:
                 before = getattr(value, name)
@@ -124,6 +127,15 @@ class LongJson:
             value.clear()
             value.update(members)
         return value
+
+    def pieces(self, text: str) -> Iterator[str]:
+        """Yields a decoded text of what is left piece by piece; of one that stands for a long text, that one's."""
+        if not text.startswith(_MARK.decode()):
+            yield text
+            return
+        start, end = self._texts[int(text[len(_MARK) :])]
+        for piece in pieces_of_text(self._whole, start, end):
+            yield _text.decode(piece)
 
 
 def _long_texts(whole: bytes) -> Iterator[tuple[int, int]]:
@@ -149,20 +161,35 @@ def _quotes(whole: bytes) -> Iterator[int]:
             at = quote + 1
 
 
-def _check_text(whole: bytes, start: int, end: int) -> None:
-    """Reads a text piece by piece.
+def pieces_of_text(whole: bytes, start: int, end: int) -> Iterator[bytes]:
+    """Yields a text in pieces, each of them JSON that has been read.
+
+    Args:
+        whole: JSON.
+        start: Where the text begins in it, behind its quote.
+        end: Where it ends.
 
     Raises:
         msgspec.DecodeError: It is malformed.
     """
     while start < end:
-        ends = range(min(start + PIECE_BYTES, end), max(start, min(start + PIECE_BYTES, end) - _LONGEST_ESCAPE), -1)
-        for last in ends:
-            try:
-                _skipped.decode(b'"%b"' % whole[start:last])
-            except msgspec.DecodeError as error:  # the piece may end within an escape
-                if last == end or last == ends[-1]:
-                    raise msgspec.DecodeError(_PLACE.sub("", str(error))) from error
-            else:
-                start = last
-                break
+        piece = _first_piece(whole, start, end)
+        yield piece
+        start += len(piece) - 2
+
+
+def _first_piece(whole: bytes, start: int, end: int) -> bytes:
+    last = min(start + PIECE_BYTES, end)
+    fault = msgspec.DecodeError("a text is not UTF-8")
+    # One of these is within neither an escape nor a character.
+    for cut in [end] if last == end else range(last, last - _LONGEST_ESCAPE - _LONGEST_CHARACTER, -1):
+        if whole[cut] & 0b1100_0000 == 0b1000_0000:
+            continue
+        piece = b'"%b"' % whole[start:cut]
+        try:
+            _skipped.decode(piece)
+        except msgspec.DecodeError as error:
+            fault = error
+        else:
+            return piece
+    raise msgspec.DecodeError(_PLACE.sub("", str(fault))) from fault

@@ -182,3 +182,99 @@ def test_answers_and_limits_of_a_request_are_read() -> None:
     assert size({**BODY, "n": 3, "max_tokens": 7, "max_completion_tokens": "9"}).answers == 3
     assert size({**BODY, "max_tokens": 7, "max_completion_tokens": "9"}).max_output == 9
     assert size({**BODY, "max_tokens": "many"}).max_output is None
+
+
+PROSE = "It was a bright cold day in April, and the clocks were striking thirteen.\n" * 40
+PER_BYTE = 0.25
+JUNK = "\n".join(["ab cd"] * 4_000)
+
+
+def said(content: Any, **more: Any) -> dict[str, Any]:
+    return {"model": "m", "messages": [{"role": "user", "content": content, **more}]}
+
+
+def text_part(**more: Any) -> dict[str, Any]:
+    return {"type": "text", "text": PROSE, **more}
+
+
+def call(**more: Any) -> dict[str, Any]:
+    function = {"name": "look", "arguments": "{}"}
+    calls = [{"id": "c", "type": "function", "function": function, **more}]
+    return {"model": "m", "messages": [{"role": "assistant", "tool_calls": calls}, {"role": "user", "content": PROSE}]}
+
+
+PADDED: dict[str, bytes] = {
+    name: json.dumps(body).encode()
+    for name, body in {
+        "a member of a part": said([text_part(junk=JUNK)]),
+        "members within a member of a part": said([text_part(junk={"text": JUNK, "content": [{"text": JUNK}]})]),
+        "a member of a part that other types have": said([text_part(refusal=JUNK, thinking=JUNK)]),
+        "another part's text": said([text_part(), {"type": "image_url", "image_url": {"url": "data:x"}, "text": JUNK}]),
+        "a part of no known type": said([text_part(), {"type": "junk", "text": JUNK}]),
+        "a recording": said([text_part(), {"type": "input_audio", "input_audio": {"data": "A" * 20_000}}]),
+        "a part of blanks": said([text_part(), {"type": "text", "text": "\n\t " * 9_000}]),
+        "many parts of blanks": said([text_part(), *[{"type": "text", "text": "\n" * 90}] * 100]),
+        "a text of blanks": said(PROSE + "\n" * 20_000),
+        "messages of blanks": {"model": "m", "messages": [*said("\r\n" * 9_000)["messages"], *said(PROSE)["messages"]]},
+        "a member of a message": said(PROSE, junk=JUNK, metadata={"x": [JUNK]}),
+        "a name": said(PROSE, name=JUNK),
+        "reasoning that templates leave out": said(PROSE, reasoning=JUNK, reasoning_content=JUNK),
+        "a member of a call": call(junk=JUNK),
+        "documents": {**said(PROSE), "documents": [{"text": JUNK}]},
+        "functions": {**said(PROSE), "functions": [{"name": JUNK}]},
+        "a prompt beside messages": {**said(PROSE), "prompt": JUNK},
+        "tokens beside messages": {**said(PROSE), "prompt": [1] * 9_000},
+        "a member of the body": {**said(PROSE), "junk": JUNK, "metadata": {"messages": JUNK}},
+    }.items()
+}
+PADDED["escapes of plain letters"] = (
+    b'{"model":"m","messages":[{"role":"user","content":"%b"}]}'
+    % "".join(f"\\u{ord(letter):04x}" for letter in PROSE).encode()
+)
+PADDED["a member twice"] = b'{"model":"m","messages":[{"role":"user","content":%b,"content":%b}],"messages":%b}' % (
+    json.dumps(JUNK).encode(), json.dumps(JUNK).encode(), json.dumps(said(PROSE)["messages"]).encode()
+)  # fmt: skip
+PADDED["escapes in a tool"] = (
+    b'{"model":"m","messages":[],"tools":[{"type":"function","function":{"name":"f","description":"%b"}}]}'
+    % "".join(f"\\u{ord(letter):04x}" for letter in PROSE).encode()
+)
+
+
+@pytest.mark.parametrize("padded", PADDED.values(), ids=PADDED)
+def test_padding_teaches_nothing_about_what_a_text_costs(padded: bytes) -> None:
+    estimates = Estimates(False, 1000)
+    plain, true = size(said(PROSE)), round(len(PROSE) * PER_BYTE)
+    for _ in range(100):
+        estimates.learn(GROUP, plain, Usage(true, 0, 9), streamed(9))
+    for _ in range(100):
+        request = parse(padded)
+        estimates.learn(GROUP, size_of(padded, request, RequestFeatures("m")), Usage(true, 0, 9), streamed(9))
+    assert estimates.of(GROUP, plain, 1)[0] == pytest.approx(true, rel=0.1)
+
+
+@pytest.mark.parametrize("padded", PADDED.values(), ids=PADDED)
+def test_padding_makes_no_prompt_cheaper_than_it_is(padded: bytes) -> None:
+    found = size_of(padded, parse(padded), RequestFeatures("m"))
+    assert found.text_bytes + found.token_ids > 0.95 * size(said(PROSE)).text_bytes
+
+
+def test_a_prompt_costs_the_same_however_its_letters_are_written() -> None:
+    body = said("天气很好，我们去公园散步。" * 200)
+    sizes = [json.dumps(body, ensure_ascii=ascii_only).encode() for ascii_only in (False, True)]
+    assert len({size_of(raw, parse(raw), RequestFeatures("m")).text_bytes for raw in sizes}) == 1
+
+
+@pytest.mark.parametrize("content", [5, {"a": 1}, [5], [{"type": 5}], [{"type": "text", "text": 5}], [None]])
+def test_a_message_that_engines_refuse_is_counted_and_teaches_nothing(content: Any) -> None:
+    found = size(said(content))
+    assert found.text_bytes > 0
+    assert not found.teaches
+
+
+@pytest.mark.parametrize("text", [PROSE * 400, "天气很好，" * 200_000, '\\\n"' * 300_000])
+def test_a_long_text_counts_as_its_parts_do(text: str) -> None:
+    half = len(text) // 2
+    whole, *halves = [
+        size(said(part)).text_bytes - size(said("")).text_bytes for part in (text, text[:half], text[half:])
+    ]
+    assert whole == sum(halves)

@@ -7,12 +7,15 @@ from typing import Any
 import msgspec
 
 from serve.errors import InvalidRequestError
+from serve.request.beside import PIECE_BYTES
 from serve.request.completion import MALFORMED, not_json
 from serve.request.density import LARGE_BYTES, check_marks, check_numbers
+from serve.request.long_json import LongJson, encode, texts_of
 from serve.request.mending import mend
 
-# Each costs a microsecond and a hundred bytes. Text holds such marks too, but no model reads that much of it.
-_MOST_CONTAINERS = 300_000
+# Each becomes an object, of up to 100 ns. No conversation has as many beside its texts.
+_MOST_VALUES = 150_000
+_object = msgspec.json.Decoder(Any)
 
 
 def read_object(body: bytes) -> dict[str, Any]:
@@ -24,21 +27,55 @@ def read_object(body: bytes) -> dict[str, Any]:
     if len(body) > LARGE_BYTES:
         check_numbers(body)
         check_marks(body)
-        if body.count(b"{") + body.count(b"[") > _MOST_CONTAINERS:
-            message = f"The body has more than {_MOST_CONTAINERS} objects and lists."
-            raise InvalidRequestError(message, code="over_limit")
+        _check_values(body)
     if not body.strip():
         raise InvalidRequestError("The body is empty.", code="invalid_json")
     try:
         try:
-            value = msgspec.json.decode(body)
+            value = _read(body)
         except MALFORMED:
-            value = msgspec.json.decode(mend(body))
+            value = _read(mend(body))
     except MALFORMED as error:
         raise not_json(error) from error
     if not isinstance(value, dict):
         raise InvalidRequestError("The body must be a JSON object.")
     return value
+
+
+def _read(body: bytes) -> Any:
+    """Returns the JSON; long texts are made piece by piece."""
+    return LongJson(body).decode(_object) if len(body) > PIECE_BYTES else msgspec.json.decode(body)
+
+
+def written(chat: dict[str, Any], size_bytes: int) -> bytes:
+    """Returns a chat body as JSON; in pieces if what it was made of has so many bytes that it takes long."""
+    return encode(chat) if size_bytes > PIECE_BYTES else msgspec.json.encode(chat)
+
+
+def _check_values(body: bytes) -> None:
+    """Refuses a body of more values than any request has.
+
+    Raises:
+        InvalidRequestError: It is one.
+    """
+    if _marks(body, 0, len(body)) <= _MOST_VALUES:
+        return
+    values = at = 0
+    for opening, closing in texts_of(body):
+        values += _marks(body, at, opening)
+        at = closing
+        if values > _MOST_VALUES:
+            break
+    if values + _marks(body, at, len(body)) > _MOST_VALUES:
+        message = f"The body has more than {_MOST_VALUES} values, such as numbers and texts. Send long data as a text."
+        raise InvalidRequestError(message, code="over_limit")
+
+
+def _marks(body: bytes, start: int, end: int) -> int:
+    """Returns how many values begin in a part of JSON without texts, or more."""
+    if end - start <= PIECE_BYTES:
+        return body.count(b",", start, end) + body.count(b"{", start, end) + body.count(b"[", start, end)
+    return sum([_marks(body, at, min(at + PIECE_BYTES, end)) for at in range(start, end, PIECE_BYTES)])
 
 
 @contextmanager

@@ -25,6 +25,7 @@ _LONG_TEXT_BYTES = 1024
 _QUOTE = b'"'
 _MARK = secrets.token_bytes(12).hex().encode()  # nobody outside knows what stands for a text
 _NUMBER_BYTES = 8
+_PIECE_CHARACTERS = PIECE_BYTES // 4
 _STAND_IN_BYTES = len(_MARK) + _NUMBER_BYTES
 _LONGEST_ESCAPE = 12  # a pair of surrogates
 _LONGEST_CHARACTER = 4
@@ -51,6 +52,33 @@ def decode(decoder: "msgspec.json.Decoder[T]", text: bytes | Raw) -> T:
     return LongJson(text if isinstance(text, bytes) else joined((memoryview(text),))).decode(decoder)
 
 
+def encode(value: Any) -> bytes:
+    """Returns the JSON of what was decoded from long JSON; no step of it takes long.
+
+    Args:
+        value: Of dictionaries and lists; no text but the long ones may be longer than `MOST_AT_ONCE_BYTES` altogether.
+    """
+    texts: list[str] = []
+    first, *others = msgspec.json.encode(_without_long_texts(value, texts)).split(_MARK)
+    parts = [first]
+    for other in others:
+        text = texts[int(other[:_NUMBER_BYTES])]
+        starts = range(0, len(text), _PIECE_CHARACTERS)
+        parts += [msgspec.json.encode(text[start : start + _PIECE_CHARACTERS])[1:-1] for start in starts]
+        parts.append(other[_NUMBER_BYTES:])
+    return joined(parts)
+
+
+def _without_long_texts(value: Any, texts: list[str]) -> Any:
+    """Returns a value with something short in place of each long text, which is added to `texts`."""
+    if isinstance(value, str) and len(value) > _LONG_TEXT_BYTES:
+        texts.append(value)
+        return f"{_MARK.decode()}{len(texts) - 1:0{_NUMBER_BYTES}}"
+    if isinstance(value, dict):
+        return {name: _without_long_texts(member, texts) for name, member in value.items()}
+    return [_without_long_texts(each, texts) for each in value] if isinstance(value, list) else value
+
+
 class LongJson:
     """JSON, with something short in place of each long text.
 
@@ -70,7 +98,11 @@ class LongJson:
         self._texts: list[tuple[int, int]] = []
         parts: list[bytes] = []
         end = left = 0
-        for place in _long_texts(whole):
+        for place in texts_of(whole):
+            if place[1] - place[0] <= _LONG_TEXT_BYTES:
+                if place[1] - end + left > MOST_AT_ONCE_BYTES:
+                    break
+                continue
             left += place[0] - end + _STAND_IN_BYTES
             if left > MOST_AT_ONCE_BYTES:
                 break
@@ -138,12 +170,12 @@ class LongJson:
             yield _text.decode(piece)
 
 
-def _long_texts(whole: bytes) -> Iterator[tuple[int, int]]:
-    """Yields where the long texts of JSON begin and end, quotes not included."""
+def texts_of(whole: bytes) -> Iterator[tuple[int, int]]:
+    """Yields where the texts of JSON begin and end, quotes not included."""
     quotes = _quotes(whole)
     for opening in quotes:
-        closing = next(quotes, -1)
-        if closing - opening > _LONG_TEXT_BYTES:
+        closing = next(quotes, None)
+        if closing is not None:
             yield opening + 1, closing
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from serve.dialects.body import read_object, within_depth
+from serve.dialects.body import read_object, within_depth, written
 from serve.dialects.dialect import Identity, Translated
 from serve.dialects.messages.decode import chat_body
 from serve.dialects.messages.memo import MessagesMemo
@@ -31,7 +31,7 @@ def decode_count(body: bytes, headers: Mapping[str, str]) -> Translated:
     """
     dropped: list[str] = []
     chat = chat_body(read_object(body), dropped)
-    encoded = msgspec.json.encode({name: chat[name] for name in _COUNTED if name in chat})
+    encoded = written({name: chat[name] for name in _COUNTED if name in chat}, len(body))
     return Translated(encoded, False, MessagesMemo(prompt_bytes=len(encoded)), tuple(dropped))
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from serve.dialects.body import read_object, required, within_depth, wrong
+from serve.dialects.body import read_object, required, within_depth, written, wrong
 from serve.dialects.chat import STREAMED, call_ids
 from serve.dialects.dialect import Translated
 from serve.dialects.messages.conversation import chat_messages
@@ -59,7 +59,7 @@ def decode(body: bytes, headers: Mapping[str, str]) -> Translated:
         chat |= STREAMED
     if session := _session(request, headers):
         chat["prompt_cache_key"] = session
-    encoded = msgspec.json.encode(chat)
+    encoded = written(chat, len(body))
     thinking = _mapping(request.get("thinking"))
     memo = MessagesMemo(
         prompt_bytes=len(encoded),

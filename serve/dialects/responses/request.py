@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 from msgspec import Raw, Struct
 
-from serve.dialects.body import read_object, within_depth
+from serve.dialects.body import read_object, within_depth, written
 from serve.dialects.chat import STREAMED, call_ids
 from serve.dialects.dialect import Translated
 from serve.dialects.responses.conversation import additional_tools, read_items
@@ -111,10 +111,10 @@ def decode(body: bytes, headers: Mapping[str, str]) -> Translated:
         InvalidRequestError: The body is malformed, or asks for something that is stored elsewhere or runs elsewhere.
     """
     members = {name: value for name, value in read_object(body).items() if value is not None}
-    return _translated(members)
+    return _translated(members, len(body))
 
 
-def _translated(members: Mapping[str, Any]) -> Translated:
+def _translated(members: Mapping[str, Any], size_bytes: int) -> Translated:
     request = _typed(members)
     _refuse(request)
     table = read_tools([*(request.tools or ()), *additional_tools(request.input)])
@@ -133,7 +133,7 @@ def _translated(members: Mapping[str, Any]) -> Translated:
     }
     if request.max_output_tokens is not None:
         chat["max_completion_tokens"] = request.max_output_tokens
-    encoded = msgspec.json.encode(chat)
+    encoded = written(chat, size_bytes)
     dropped = dict.fromkeys([*(f"tools.{kind}" for kind in table.dropped), *skipped, *_unknown(request, members)])
     summary = (request.reasoning or {}).get("summary") or (request.reasoning or {}).get("generate_summary")
     seals = SEALED_REASONING in (request.include or ())

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from msgspec import Raw, Struct
 
 from serve.errors import InvalidRequestError
-from serve.request.long_json import MOST_AT_ONCE_BYTES, LongJson, decode
+from serve.request.long_json import MOST_AT_ONCE_BYTES, LongJson, decode, encode
 
 ANYTHING = msgspec.json.Decoder(Any)
 UNITS = st.sampled_from(["a", '"', "\\", "\n", "天", "😀", "\u007f", "{", "]", ":", ",", "\\u0041"])
@@ -39,6 +39,17 @@ def test_whatever_texts_hold_it_is_read_as_a_whole(document: Any, ascii_only: bo
     long = LongJson(whole)
     assert long.decode(ANYTHING) == document
     assert long.filled(long.short) == whole
+
+
+@given(DOCUMENTS)
+def test_what_was_read_is_written_as_any_other(document: Any) -> None:
+    assert encode(document) == msgspec.json.encode(document)
+
+
+@pytest.mark.parametrize("unit", ["a", "天", "😀", '"', "\\", "\n", "\u007f"])
+def test_a_text_of_many_pieces_is_written_as_a_short_one(unit: str) -> None:
+    document = {"a": [unit * 600_001], "b": unit}
+    assert encode(document) == msgspec.json.encode(document)
 
 
 @given(LONG_TEXTS, LONG_TEXTS)

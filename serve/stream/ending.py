@@ -7,6 +7,7 @@ every choice that began has a finish reason that stands for an end. Plain stream
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any, Literal
 
@@ -25,8 +26,10 @@ _FINISHED = frozenset(
         *("end_turn", "max_tokens", "tool_use", "tool_call", "refusal", "safety", "recitation", "complete"),
     }
 )
-_KINDS = ("object", "type", "status", "event")  # members whose value names what a chunk is
-_BAD_KINDS = ("error", "exception", "failed", "failure", "fatal")
+_KINDS = ("object", "type", "status", "event", "level", "severity")  # members whose value names what a chunk is
+_BAD_KINDS = ("error", "exception", "failed", "failure", "fatal")  # or the end of it: `server_error`, `response.failed`
+_NO_ERROR = re.compile(r"no\W?_?error")
+_SUCCESSES = ("success", "ok")
 # Members of an error without a member `error`: what frameworks answer, FastAPI and Spring among them.
 _COMPLAINTS = ("detail", "details", "message", "msg", "exception", "fault", "reason", "title", "traceback")
 _CODES = ("code", "status", "status_code", "statusCode")
@@ -73,7 +76,9 @@ def error_in(chunk: Mapping[str, Any]) -> EngineError | None:
             # `"error": null` is none; `{}` is one only where there is nothing else.
             if "error" in name.lower() and (value or (value == {} and not choices)):
                 return failed(_words(value) or _words(holder))
-            if name in _KINDS and isinstance(value, str) and value.lower() in _BAD_KINDS:
+            if name in _KINDS and isinstance(value, str) and _is_bad_kind(value):
+                return failed(_words(holder))
+            if name in _SUCCESSES and value is False:
                 return failed(_words(holder))
     if not choices and (any(chunk.get(name) for name in _COMPLAINTS) or _has_bad_code(chunk)):
         return failed(_words(chunk))
@@ -120,7 +125,7 @@ def error_around(frame: bytes) -> EngineError | None:
         name, _, value = line.partition(b":")
         if name not in _FIELDS:
             return failed(line.decode("utf-8", "replace"))
-        if name == b"event" and value.strip().lower().decode("latin-1") in _BAD_KINDS:
+        if name == b"event" and _is_bad_kind(value.strip().decode("latin-1")):
             return failed()
     return None
 
@@ -217,10 +222,10 @@ class Ending:
         """
         try:
             choices = _decode(data).choices
+            if self.any_over:
+                self.beyond = bool(choices) and all([self._is_over(each.index) and _says(each) for each in choices])
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             return self.feed_chunk(decode_chunk(data))
-        if self.any_over:
-            self.beyond = bool(choices) and all([self._is_over(each.index) and _says(each) for each in choices])
         for choice in choices:
             if choice.finish_reason:
                 return self._end(choices)
@@ -270,6 +275,11 @@ def _says_more(choice: Mapping[str, Any]) -> bool:
         if name not in _ABOUT_A_CHOICE and any([part for inner, part in said.items() if inner != "role"]):
             return True
     return False
+
+
+def _is_bad_kind(kind: str) -> bool:
+    """Returns whether the name of what a chunk is stands for an error."""
+    return kind.lower().endswith(_BAD_KINDS) and not _NO_ERROR.fullmatch(kind.lower())
 
 
 def _has_bad_code(chunk: Mapping[str, Any]) -> bool:

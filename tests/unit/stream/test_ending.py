@@ -1,5 +1,6 @@
 """What is no error: engines say much besides their answer. The shapes of errors are in tests/component."""
 
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -7,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from serve.errors import EngineError
 from serve.stream.ending import Ending, error_around, error_in, is_finish, whole_failure
 
 CHOICE = {"index": 0, "delta": {"content": '"error": "x"'}, "finish_reason": None}
@@ -25,6 +27,8 @@ CHOICE = {"index": 0, "delta": {"content": '"error": "x"'}, "finish_reason": Non
         {"choices": [CHOICE], "error": {}, "errors": [], "error_code": 0, "message": ""},
         {"choices": [CHOICE], "status": "in_progress", "code": 200},
         {"status": 200, "code": "0"},
+        {"type": "no_error", "status": "no-error", "success": True, "ok": None},
+        {"event": "error_free", "level": "info"},
     ],
 )
 def test_what_an_engine_says_beside_its_answer_is_no_error(chunk: dict[str, Any]) -> None:
@@ -103,3 +107,37 @@ def test_a_body_that_is_no_completion_is_no_answer(body: bytes) -> None:
 def test_a_completion_is_one_whatever_it_says(content: str | None) -> None:
     completion = {"choices": [{"message": {"content": content}, "finish_reason": "stop"}], "error": None}
     assert whole_failure(msgspec.json.encode(completion)) is None
+
+
+@pytest.mark.parametrize(
+    "chunk",
+    [
+        {"type": "server_error"},
+        {"type": "response.failed"},
+        {"event": "stream_error"},
+        {"object": "InternalServerError"},
+        {"level": "fatal", "text": "x"},
+        {"severity": "ERROR"},
+        {"success": False, "choices": []},
+        {"ok": False},
+        {"choices": [{**CHOICE, "status": "generation_failed"}]},
+    ],
+)
+def test_whatever_is_named_an_error_or_no_success_is_one(chunk: dict[str, Any]) -> None:
+    assert error_in(chunk) is not None
+
+
+ENDED = b'{"object":"chat.completion.chunk","choices":[{"index":0,"delta":{"content":"a"},"finish_reason":"stop"}]}'
+
+
+@pytest.mark.parametrize("member", [b'"delta"', b'"text"', b'"logprobs"', b'"index"', b'"finish_reason"'])
+@pytest.mark.parametrize("value", [b'"\xff"', b"1e400", b'{"content":"\xff"}', b'"\\ud800"', b"[" * 2000 + b"]" * 2000])
+@pytest.mark.parametrize("before", [[], [ENDED]], ids=["begins", "has ended"])
+def test_a_chunk_of_nonsense_is_an_engines_fault_whenever_it_comes(
+    before: list[bytes], member: bytes, value: bytes
+) -> None:
+    ending = Ending()
+    for data in before:
+        ending.feed(data)
+    with suppress(EngineError):
+        ending.feed(b'{"object":"chat.completion.chunk","choices":[{%b:%b}]}' % (member, value))

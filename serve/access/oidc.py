@@ -137,7 +137,8 @@ class TokenVerifier:
         if config.scopes_claim is not None:
             scopes &= _names(claims.get(config.scopes_claim))
         models = EVERY_MODEL if "*" in config.models else config.models
-        return Principal(_person(claims["sub"]), self._tenant_of(tenant), scopes, models, expires_s=claims["exp"])
+        expires_s = int(claims["exp"])  # which may be written as a text
+        return Principal(_person(claims["sub"]), self._tenant_of(tenant), scopes, models, expires_s=expires_s)
 
 
 def read_provider_keys(path: Path) -> Mapping[str, jwt.PyJWK]:

@@ -11,11 +11,13 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from jwt.algorithms import ECAlgorithm, RSAAlgorithm
 
+from serve.access.key_record import KeyRecord
 from serve.access.oidc import TokenVerifier, fetch_provider_keys, read_provider_keys
 from serve.access.principal import Principal
+from serve.access.rights import check_grant
 from serve.access.tenants import Tenant
 from serve.config.access import OidcConfig
-from serve.errors import ConfigError, InvalidApiKeyError, SharedStateError
+from serve.errors import ConfigError, InsufficientScopeError, InvalidApiKeyError, SharedStateError
 
 KEY = rsa.generate_private_key(public_exponent=65537, key_size=2048)
 OTHER = rsa.generate_private_key(public_exponent=65537, key_size=2048)
@@ -183,3 +185,18 @@ def test_a_file_without_keys_is_refused(tmp_path: Path, text: str) -> None:
 def test_a_provider_that_does_not_answer_is_named() -> None:
     with pytest.raises(ConfigError, match="127"):
         fetch_provider_keys(config(jwks_file=None, jwks_url="https://127.0.0.1:9/jwks"))
+
+
+LATER = int(time.time()) + 10**6
+
+
+@pytest.mark.parametrize("exp", [LATER, float(LATER), LATER + 0.5, str(LATER), 10**15, 1e300])
+def test_whoever_has_a_token_hands_out_keys_for_no_longer_however_its_end_is_written(
+    keys: Mapping[str, jwt.PyJWK], exp: Any
+) -> None:
+    header = {"alg": "RS256", "kid": "one"}
+    token = jwt.PyJWS().encode(json.dumps({**CLAIMS, "exp": exp}).encode(), KEY, "RS256", header)
+    principal = verifier(keys, scopes=("infer", "keys:own"))(token)
+    for expires_s in (None, 1e301):
+        with pytest.raises(InsufficientScopeError, match="a life beyond its own"):
+            check_grant(principal, KeyRecord("abcdefghij", "red", "ci", (), expires_s=expires_s))

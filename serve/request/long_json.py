@@ -23,10 +23,10 @@ T = TypeVar("T")
 MOST_AT_ONCE_BYTES = 8 * 1024 * 1024
 _LONG_TEXT_BYTES = 1024
 _QUOTE = b'"'
-_MARK = secrets.token_bytes(12).hex().encode()  # nobody outside knows what stands for a text
+_MARK_BYTES = 24
 _NUMBER_BYTES = 8
 _PIECE_CHARACTERS = PIECE_BYTES // 4
-_STAND_IN_BYTES = len(_MARK) + _NUMBER_BYTES
+_STAND_IN_BYTES = _MARK_BYTES + _NUMBER_BYTES
 _LONGEST_ESCAPE = 12  # a pair of surrogates
 _LONGEST_CHARACTER = 4
 _WITHIN_TEXT = re.compile(rb'[^"\\]*+(?:\\.[^"\\]*+)*+', re.DOTALL)
@@ -59,7 +59,8 @@ def encode(value: Any) -> bytes:
         value: Of dictionaries and lists; no text but the long ones may be longer than `MOST_AT_ONCE_BYTES` altogether.
     """
     texts: list[str] = []
-    first, *others = msgspec.json.encode(_without_long_texts(value, texts)).split(_MARK)
+    mark = _new_mark()
+    first, *others = msgspec.json.encode(_without_long_texts(value, mark, texts)).split(mark.encode())
     parts = [first]
     for other in others:
         text = texts[int(other[:_NUMBER_BYTES])]
@@ -69,14 +70,19 @@ def encode(value: Any) -> bytes:
     return joined(parts)
 
 
-def _without_long_texts(value: Any, texts: list[str]) -> Any:
+def _new_mark() -> str:
+    """Returns the beginning of what stands for a text, which nobody can have put into one."""
+    return secrets.token_hex(_MARK_BYTES // 2)
+
+
+def _without_long_texts(value: Any, mark: str, texts: list[str]) -> Any:
     """Returns a value with something short in place of each long text, which is added to `texts`."""
     if isinstance(value, str) and len(value) > _LONG_TEXT_BYTES:
         texts.append(value)
-        return f"{_MARK.decode()}{len(texts) - 1:0{_NUMBER_BYTES}}"
+        return f"{mark}{len(texts) - 1:0{_NUMBER_BYTES}}"
     if isinstance(value, dict):
-        return {name: _without_long_texts(member, texts) for name, member in value.items()}
-    return [_without_long_texts(each, texts) for each in value] if isinstance(value, list) else value
+        return {name: _without_long_texts(member, mark, texts) for name, member in value.items()}
+    return [_without_long_texts(each, mark, texts) for each in value] if isinstance(value, list) else value
 
 
 class LongJson:
@@ -95,6 +101,8 @@ class LongJson:
 
     def __init__(self, whole: bytes) -> None:
         self._whole = whole
+        self._mark = _new_mark()
+        self._mark_bytes = self._mark.encode()
         self._texts: list[tuple[int, int]] = []
         parts: list[bytes] = []
         end = left = 0
@@ -108,7 +116,7 @@ class LongJson:
                 break
             for _ in pieces_of_text(whole, *place):
                 pass  # what is malformed raises
-            parts += (whole[end : place[0]], _MARK, b"%08d" % len(self._texts))
+            parts += (whole[end : place[0]], self._mark_bytes, b"%08d" % len(self._texts))
             self._texts.append(place)
             end = place[1]
         if left + len(whole) - end > MOST_AT_ONCE_BYTES:
@@ -131,7 +139,7 @@ class LongJson:
 
     def filled(self, part: bytes) -> bytes:
         """Returns a part of what is left, or what was made of it, with the long texts in their places."""
-        first, *others = part.split(_MARK)
+        first, *others = part.split(self._mark_bytes)
         pieces: list[bytes | memoryview] = [first]
         whole = memoryview(self._whole)
         for other in others:
@@ -143,9 +151,9 @@ class LongJson:
         """Returns a decoded value with the long texts in it; containers are changed in place."""
         if isinstance(value, Raw):
             part = bytes(value)
-            return Raw(self.filled(part)) if _MARK in part else value
+            return Raw(self.filled(part)) if self._mark_bytes in part else value
         if isinstance(value, str):
-            return "".join(self.pieces(value)) if value.startswith(_MARK.decode()) else value
+            return "".join(self.pieces(value)) if value.startswith(self._mark) else value
         if isinstance(value, Struct):
             for name in value.__struct_fields__:
                 before = getattr(value, name)
@@ -162,10 +170,10 @@ class LongJson:
 
     def pieces(self, text: str) -> Iterator[str]:
         """Yields a decoded text of what is left piece by piece; of one that stands for a long text, that one's."""
-        if not text.startswith(_MARK.decode()):
+        if not text.startswith(self._mark):
             yield text
             return
-        start, end = self._texts[int(text[len(_MARK) :])]
+        start, end = self._texts[int(text[_MARK_BYTES:])]
         for piece in pieces_of_text(self._whole, start, end):
             yield _text.decode(piece)
 

@@ -47,7 +47,8 @@ def decode(decoder: "msgspec.json.Decoder[T]", text: bytes | Raw) -> T:
         msgspec.DecodeError: It is not JSON, or of another type.
         InvalidRequestError: More than `MOST_AT_ONCE_BYTES` of it are not in long texts.
     """
-    if len(memoryview(text)) <= MOST_AT_ONCE_BYTES:
+    size_bytes = len(text) if isinstance(text, bytes) else len(memoryview(text))
+    if size_bytes <= MOST_AT_ONCE_BYTES:
         return decoder.decode(text)
     return LongJson(text if isinstance(text, bytes) else joined((memoryview(text),))).decode(decoder)
 

@@ -13,6 +13,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from policies import RequestFeatures
+from serve.errors import InvalidRequestError
 from serve.limits.answer_meter import Meter
 from serve.limits.usage import Usage
 from serve.request.beside import PIECE_BYTES
@@ -207,7 +208,7 @@ def size_of(body: bytes, request: CompletionRequest, features: RequestFeatures) 
     try:
         long = LongJson(body) if len(body) > PIECE_BYTES else None
         texts = _texts.decode(body if long is None else long.short)
-    except MALFORMED:  # of a type that engines refuse
+    except (*MALFORMED, InvalidRequestError):  # of a type that engines refuse, or of countless texts
         text_bytes = unsure_bytes = _without_blanks(body)
     else:
         prompt = _Prompt()

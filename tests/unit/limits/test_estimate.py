@@ -278,3 +278,9 @@ def test_a_long_text_counts_as_its_parts_do(text: str) -> None:
         size(said(part)).text_bytes - size(said("")).text_bytes for part in (text, text[:half], text[half:])
     ]
     assert whole == sum(halves)
+
+
+def test_a_message_of_countless_texts_is_counted_and_teaches_nothing() -> None:
+    found = size(said(["12345678"] * 200_000))
+    assert found.text_bytes > 1_600_000
+    assert not found.teaches

@@ -97,7 +97,7 @@ def test_a_document_that_does_not_end_is_malformed(tail: bytes) -> None:
 @pytest.mark.parametrize("unit", ["1,", "12345678,", "true,", " ", '"short text",', "[],", '{"a":0},'])
 def test_what_is_not_in_long_texts_is_bounded(unit: str) -> None:
     dense = unit * (MOST_AT_ONCE_BYTES // len(unit) + 1)
-    with pytest.raises(InvalidRequestError, match="beside its long texts"):
+    with pytest.raises(InvalidRequestError, match="beside its long texts|150000 texts"):
         decode(ANYTHING, f'{{"picture":"{"A" * MOST_AT_ONCE_BYTES}","x":[{dense}0]}}'.encode())
 
 
@@ -110,3 +110,8 @@ def test_json_that_is_not_long_is_read_at_once() -> None:
     assert decode(ANYTHING, b"[1]") == [1]
     with pytest.raises(msgspec.DecodeError, match=r"byte 1"):
         decode(ANYTHING, b"[x]")
+
+
+def test_countless_texts_are_not_looked_at_one_by_one() -> None:
+    with pytest.raises(InvalidRequestError, match="more than 150000 texts"):
+        LongJson(b'["%b",%b""]' % (b"x" * 2_000, b'"",' * 200_000))

@@ -33,7 +33,7 @@ _CHOICES = frozenset({"auto", "required", "none"})
 _IMAGE = re.compile(rb'(?<!\\)"(?:input_)?(?:image|video)')
 _LONGEST_IMAGE = 12
 _NOT_GUIDED = (NONE,) * 4
-_WINDOW_BYTES = 1024 * 1024  # searched at once: no other thread runs meanwhile
+_WINDOW_BYTES = 256 * 1024  # searched at once: no other thread runs meanwhile
 _NO_STOP = re.compile(rb'null|""|\[\s*\]')
 _SHOWN_CHARS = 100  # of a name that a client made up
 # A prompt has fewer tokens than that: three bytes are a Chinese character, or less than a token of English or code.

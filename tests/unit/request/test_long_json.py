@@ -97,7 +97,7 @@ def test_a_document_that_does_not_end_is_malformed(tail: bytes) -> None:
 @pytest.mark.parametrize("unit", ["1,", "12345678,", "true,", " ", '"short text",', "[],", '{"a":0},'])
 def test_what_is_not_in_long_texts_is_bounded(unit: str) -> None:
     dense = unit * (MOST_AT_ONCE_BYTES // len(unit) + 1)
-    with pytest.raises(InvalidRequestError, match="beside its long texts|150000 texts"):
+    with pytest.raises(InvalidRequestError, match=r"beside its long texts|150000 texts"):
         decode(ANYTHING, f'{{"picture":"{"A" * MOST_AT_ONCE_BYTES}","x":[{dense}0]}}'.encode())
 
 

@@ -49,6 +49,12 @@ def frame_data(frame: bytes) -> bytes | None:
     return b"\n".join(lines) or None
 
 
+def object_in(frame: bytes) -> bytes | None:
+    """Returns the data of a frame that is one line and begins as an object does, as nearly all are; None for others."""
+    is_line = frame.startswith(b"data: {") and frame.find(LF) == len(frame) - 2 and CR not in frame
+    return frame[6:-2] if is_line else None
+
+
 def is_comment(frame: bytes) -> bool:
     """Returns whether a frame holds comments and nothing else."""
     return all(line[:1] in (b":", b"") for line in frame.splitlines())

@@ -5,7 +5,7 @@ import re
 from collections.abc import Sequence
 
 from serve.errors import EngineError
-from serve.http1.sse import is_done
+from serve.http1.sse import is_done, object_in
 from serve.stream.ending import INCOMPLETE, Ending, error_around, is_readable
 from serve.stream.frame import Frame, FrameTemplate
 from serve.stream.line import Check, Stage, ignore
@@ -69,6 +69,8 @@ class End(Check):
             return None
         if frame.chunk is not None:
             return ending.feed_chunk(frame.chunk)
+        if (data := object_in(frame.raw)) is not None:
+            return ending.feed(data)
         data = frame.data()
         if data is None:
             ending.feed_other(whole=True)
@@ -126,12 +128,11 @@ class WithoutDrafts(Stage):
 
     def feed(self, frame: Frame) -> Sequence[Frame]:
         """Returns the frame without the report."""
-        if frame.template is not None:
+        raw = frame.raw
+        if frame.template is not None or (_METRICS not in raw and _DETAILS not in raw):
             return (frame,)
-        left = self.whole(frame.raw)
-        if left is frame.raw:
-            return (frame,)
-        return (Frame(left, learner=frame.learner, sent=frame.raw, whole=frame.whole),)
+        left = self.whole(raw)
+        return (frame,) if left is raw else (Frame(left, learner=frame.learner, sent=raw, whole=frame.whole),)
 
     def whole(self, body: bytes) -> bytes:
         """Returns a whole body without the report."""

@@ -214,12 +214,17 @@ async def edge_before(port: int, certificate: Path) -> AsyncIterator[tuple[int, 
     edge = await asyncio.create_subprocess_exec(*command, env=os.environ | settings, stdout=-3, stderr=-3)
     try:
         async with asyncio.timeout(LONGEST_S):
-            while socket.socket().connect_ex(("127.0.0.1", front)):  # noqa: ASYNC110
+            while not _is_open(front):  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
         yield front, lambda: edge.send_signal(signal.SIGUSR2)
     finally:
         edge.terminate()
         await edge.wait()
+
+
+def _is_open(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 @asynccontextmanager

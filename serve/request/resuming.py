@@ -65,8 +65,10 @@ def obstacle(features: RequestFeatures, *, exact: bool = True) -> str | None:
         features: Of the request.
         exact: The rest must be of the same distribution as if nothing had happened.
     """
-    obstacles = (name for name, stands in _OBSTACLES.items() if stands(features))
-    return next((name for name in obstacles if exact or name != "sampling"), None)
+    for name, stands in _OBSTACLES.items():
+        if stands(features) and (exact or name != "sampling"):
+            return name
+    return None
 
 
 def tokenizing(body: bytes) -> bytes | list[int]:

@@ -30,6 +30,7 @@ log = logging.getLogger("ray.serve.specgate.limits")
 
 PERIOD_S = 1.0
 PATIENCE_S = 0.02  # of silence, after which requests no longer wait for the ledger
+_LATE_S = 1.0  # that a request waits for an answer on its way before it is refused for want of one
 _END_S = 2.0
 _ROUNDS = 10  # in which a request asks the ledger, if others take what came for it
 
@@ -117,8 +118,8 @@ class Accounts:
     async def reserve(
         self, principal: Principal, model: str, request_class: str, size: RequestSize, headers: RawHeaders
     ) -> Charge:
-        """Reserves what a request will probably cost. It waits for a silent ledger for 20 ms at most. Headers about
-        limits are added to the response's.
+        """Reserves what a request will probably cost. It waits for a silent ledger for 20 ms at most, and for a second
+        before it refuses while an answer is on its way. Headers about limits are added to the response's.
 
         Raises:
             RateLimitError: A limit does not let it pass now.
@@ -263,6 +264,10 @@ class Accounts:
             waits = {held: held.wait_s(held.amount(cost), now_s) for held in short}
             refusing = [held for held in short if waits[held] > 0 or not may_ask]
             if enforced := [held for held in refusing if not held.shadow]:
+                if self._late:  # a replica that has just begun has nothing of its own: better late than a refusal
+                    await asyncio.wait({*self._late}, timeout=_LATE_S)
+                    if reservation := self._reserve(plan.slices, cost):
+                        return reservation
                 worst = max(enforced, key=waits.__getitem__)
                 self._count_refusal(plan, worst.kind, shadow=False)
                 raise over_limit(worst, waits[worst], cost)

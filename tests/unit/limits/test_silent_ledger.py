@@ -100,6 +100,20 @@ async def test_what_a_silent_ledger_says_late_counts() -> None:
     assert ledger.calls == 1
 
 
+async def test_a_newcomer_whose_share_others_have_waits_for_a_late_answer_before_it_refuses() -> None:
+    on_time = asyncio.Event()
+    on_time.set()
+    ledger = LedgerLink(on_the_way=on_time.wait)
+    before, newcomer = accounts_at(ledger), accounts_at(ledger)
+    for _ in range(3):
+        await ask(before)
+        await before.sync()
+    await ask(newcomer)
+    on_time.clear()
+    asyncio.get_running_loop().call_later(0.1, on_time.set)
+    await asyncio.gather(*(ask(newcomer) for _ in range(200)))
+
+
 async def test_who_knows_of_an_empty_bucket_draws_nothing_from_it() -> None:
     ledger = LedgerLink(on_the_way=slow)
     accounts = accounts_at(ledger)

@@ -30,7 +30,7 @@ from support.load import End, LoadResult, ask
 
 from serve.launch.haproxy import write_launcher
 from serve.launch.local import node_environment
-from serve.launch.ports import free_port
+from serve.launch.ports import free_port, is_taken
 from serve.launch.stand_in import standing_in
 
 CONFIG = """
@@ -198,7 +198,7 @@ def test_a_stand_in_answers_while_haproxy_is_away_and_not_any_longer(tmp_path: P
                 time.sleep(0.05)
             assert answer(port)[0] == 503
             process.terminate()
-    assert not is_open(port)
+    assert not is_taken(port)
 
 
 def stand_ins(folder: Path) -> list[psutil.Process]:
@@ -221,7 +221,7 @@ def test_however_often_haproxy_and_its_stand_ins_are_killed_somebody_listens_soo
             wait_for(port)
             assert time.monotonic() - killed_s < BACK_S
             [victim] = stand_ins(tmp_path)
-    assert not is_open(port)
+    assert not is_taken(port)
 
 
 def test_a_haproxy_that_is_stopped_goes_on(tmp_path: Path) -> None:
@@ -267,7 +267,7 @@ def test_none_is_refused_while_a_stand_in_takes_over_from_haproxy_which_is_kille
         for each in asking:
             each.result()
     assert set(statuses) == {503}
-    assert not is_open(port)
+    assert not is_taken(port)
 
 
 def is_listening(path: Path) -> bool:
@@ -352,7 +352,7 @@ def test_requests_on_kept_connections_are_answered_although_haproxy_is_being_rep
         ]
         assert {status_of(client) for client in clients} == {200}
         process.send_signal(signal.SIGUSR1)  # as its successor does
-        while is_open(ports["front"]):
+        while is_taken(ports["front"]):
             pass
         closed = 0
         for client in clients:
@@ -362,11 +362,6 @@ def test_requests_on_kept_connections_are_answered_although_haproxy_is_being_rep
                 closed += 1
         assert closed < len(clients) / 2
         process.wait(timeout=30)  # and does not stay for those that say nothing
-
-
-def is_open(port: int) -> bool:
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 def status_of(client: HTTPConnection) -> int:

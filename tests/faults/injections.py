@@ -19,7 +19,7 @@ import aiohttp
 import psutil
 from support.engines import chunk, end, frame, start
 
-from serve.launch.ports import free_port
+from serve.launch.ports import free_port, is_taken
 from tests.faults.needs import haproxy, memory_cgroups
 from tests.faults.scene import COMPLETE, LONGEST_S, NOTHING, ROOT, Scene, outcome, session
 from tests.faults.settings import run
@@ -214,17 +214,12 @@ async def edge_before(port: int, certificate: Path) -> AsyncIterator[tuple[int, 
     edge = await asyncio.create_subprocess_exec(*command, env=os.environ | settings, stdout=-3, stderr=-3)
     try:
         async with asyncio.timeout(LONGEST_S):
-            while not _is_open(front):  # noqa: ASYNC110
+            while not is_taken(front):  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
         yield front, lambda: edge.send_signal(signal.SIGUSR2)
     finally:
         edge.terminate()
         await edge.wait()
-
-
-def _is_open(port: int) -> bool:
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 @asynccontextmanager
@@ -360,7 +355,7 @@ def haproxy_before(folder: Path, port: int) -> Iterator[int]:
     config.write_text(_HAPROXY.format(front=front, port=port))
     process = subprocess.Popen([program, "-db", "-f", config], stderr=subprocess.DEVNULL)
     try:
-        while socket.socket().connect_ex(("127.0.0.1", front)):
+        while not is_taken(front):
             time.sleep(0.05)
         yield front
     finally:

@@ -79,7 +79,7 @@ class CallCheck:
         schema = self._expected.tools[call.name]
         for _ in range(_MOST_QUOTED + 1):
             try:
-                mismatch = schema.mismatch(loads(text))
+                mismatch = schema.mismatch(loads(text), len(text))
             except (UnjudgedError, ValueError):
                 return False
             if mismatch is None:

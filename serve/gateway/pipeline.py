@@ -197,10 +197,8 @@ class Gateway:
         self._telemetry.ended(exchange.arrived_s, served.model, served.pool, served.speculative, exchange.status)
         if cause := self.journal.add(exchange, path):
             self._telemetry.failed(served.model, exchange.status, cause)
-        elif served.answering is not None:
-            answering, served.answering = served.answering, None  # the journal keeps what is left
-            if answering.meter.usage is not None:
-                self._count_answer(served, answering, answering.meter.usage)
+        elif (answering := served.answering) is not None and answering.meter.usage is not None:
+            self._count_answer(served, answering, answering.meter.usage)
         if self._telemetry.log.on and self._telemetry.log.wants(exchange.status, served.faults):
             self._telemetry.log.ended(log_fields(exchange, path))
 

@@ -3,10 +3,11 @@
 import time
 from collections import OrderedDict, deque
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any
 
-from serve.access.principal import Principal
-from serve.proxy.attribution import Attribution
+from msgspec import Struct
+from msgspec.structs import asdict
+
 from serve.proxy.exchange import Exchange
 
 _REQUESTS = 2000
@@ -16,7 +17,7 @@ _FAILED = 400
 CLIENT_LEFT = 499  # nginx's number for it
 
 
-class Ended(NamedTuple):
+class Ended(Struct, frozen=True, gc=False):
     """A request that is over: ids, names and figures, and nothing that a client or a model wrote.
 
     Attributes:
@@ -61,18 +62,15 @@ class Ended(NamedTuple):
 
     def to_dict(self) -> dict[str, Any]:
         """Returns plain values, for JSON."""
-        return {**self._asdict(), "faults": list(self.faults)}
-
-
-_Kept = tuple[float, float, str, Principal, str, int, str, str, bool, Attribution]
+        return {**asdict(self), "faults": list(self.faults)}
 
 
 class Journal:
     """The last requests, the last failures, and the names that no model has."""
 
     def __init__(self) -> None:
-        self._last: deque[_Kept] = deque(maxlen=_REQUESTS)
-        self._failures: deque[_Kept] = deque(maxlen=_FAILURES)
+        self._last: deque[Ended] = deque(maxlen=_REQUESTS)
+        self._failures: deque[Ended] = deque(maxlen=_FAILURES)
         self._unknown: OrderedDict[str, int] = OrderedDict()
 
     def add(self, exchange: Exchange, path: str) -> str:
@@ -82,13 +80,16 @@ class Journal:
             exchange: The request's.
             path: That the client asked for.
         """
-        status, asked = exchange.status, exchange.asked
+        status, asked, served = exchange.status, exchange.asked, exchange.attribution
         failed = status >= _FAILED and status != CLIENT_LEFT
         error = exchange.error or ("engine" if failed else "")
-        # What costs every request is kept small; it becomes an `Ended` when somebody looks.
-        kept = (
-            exchange.arrived_s, time.monotonic(), exchange.request_id, exchange.principal, path, status, error, asked,
-            exchange.streaming, exchange.attribution,
+        # All of a request that lives on: what it was made of is free again while the processor still has it at hand.
+        kept = Ended(
+            time.time(), exchange.request_id, served.engine_id, exchange.principal.tenant.name, path, status, error,
+            served.model or asked, served.request_class, served.pool, served.speculative,
+            served.headers.get("x-specgate-rerun", ""), served.headers.get("x-specgate-reasons", ""),
+            tuple(served.faults), exchange.streaming, served.waited_s, served.first_token_s,
+            time.monotonic() - exchange.arrived_s,
         )  # fmt: skip
         self._last.append(kept)
         if not failed:
@@ -102,24 +103,13 @@ class Journal:
 
     def find(self, request_id: str) -> Ended | None:
         """Returns the newest request with an id, ours or the one that engines got; None if it is not kept any more."""
-        found = (kept for kept in reversed(self._last) if request_id in (kept[2], kept[9].engine_id))
-        return next(map(_ended, found), None)
+        same = (kept for kept in reversed(self._last) if request_id in (kept.request_id, kept.engine_id))
+        return next(same, None)
 
     def failures(self, most: int) -> list[Ended]:
         """Returns the last requests that failed, newest first."""
-        return [_ended(kept) for kept in islice(reversed(self._failures), most)]
+        return [*islice(reversed(self._failures), most)]
 
     def unknown_models(self) -> dict[str, int]:
         """Returns how often each of the last names was asked for that no model has."""
         return dict(self._unknown)
-
-
-def _ended(kept: _Kept) -> Ended:
-    arrived_s, ended_s, request_id, principal, path, status, error, asked, stream, served = kept
-    at_s = time.time() - (time.monotonic() - ended_s)
-    return Ended(
-        at_s, request_id, served.engine_id, principal.tenant.name, path, status, error, served.model or asked,
-        served.request_class, served.pool, served.speculative, served.headers.get("x-specgate-rerun", ""),
-        served.headers.get("x-specgate-reasons", ""), tuple(served.faults), stream, served.waited_s,
-        served.first_token_s, ended_s - arrived_s,
-    )  # fmt: skip

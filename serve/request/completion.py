@@ -89,7 +89,7 @@ class Choice(Struct, gc=False):
 
 
 class EngineFields(Struct, kw_only=True, gc=False):
-    """Fields for which there is a rule."""
+    """Fields that must not reach an engine; see `serve.request.field_rules`."""
 
     # Addresses, code and state of the engine.
     kv_transfer_params: Raw = NONE
@@ -107,7 +107,6 @@ class EngineFields(Struct, kw_only=True, gc=False):
     media_io_kwargs: Raw = NONE
     mm_processor_kwargs: Raw = NONE
     prompt_logprobs: Raw = NONE
-    thinking_token_budget: Raw = NONE
     use_beam_search: bool | None = None
     # Where another gateway would send the request, with which secrets, and what it would answer itself.
     api_base: Raw = NONE
@@ -140,15 +139,6 @@ class EngineFields(Struct, kw_only=True, gc=False):
     data_parallel_rank: Raw = NONE
     cache_salt: Raw = NONE
     vllm_xargs: dict[str, Raw] | UnsetType | None = UNSET
-    # Bounded in number or content.
-    n: int | None = None
-    best_of: int | None = None
-    prompt: Raw = NONE
-    logprobs: bool | int | None = None
-    top_logprobs: int | None = None
-    logit_bias: Raw = NONE
-    chat_template_kwargs: dict[str, Raw] | None = None
-    structured_outputs: Raw = NONE
 
 
 class CompletionRequest(EngineFields, kw_only=True, gc=False):
@@ -156,6 +146,7 @@ class CompletionRequest(EngineFields, kw_only=True, gc=False):
 
     model: str
     messages: list[ChatMessage] | None = None
+    prompt: Raw = NONE
     stream: bool | None = None
     stream_options: Raw = NONE
     tools: list[Tool] | None = None
@@ -169,6 +160,14 @@ class CompletionRequest(EngineFields, kw_only=True, gc=False):
     reasoning_effort: str | None = None
     include_reasoning: bool | None = None
     thinking: Raw = NONE
+    thinking_token_budget: Raw = NONE
+    n: int | None = None
+    best_of: int | None = None
+    logprobs: bool | int | None = None
+    top_logprobs: int | None = None
+    logit_bias: Raw = NONE
+    chat_template_kwargs: dict[str, Raw] | None = None
+    structured_outputs: Raw = NONE
     stop: Raw = NONE
     stop_token_ids: Raw = NONE
     prompt_cache_key: str | int | None = None

@@ -6,11 +6,11 @@ A body is not searched for them: the decoder that reads it anyway collects the f
 
 import re
 from collections.abc import Sequence
-from operator import attrgetter
 from typing import Any
 
 import msgspec
 from msgspec import UNSET, Raw
+from msgspec.structs import astuple
 
 from serve.config.requests import RequestsConfig
 from serve.errors import InvalidRequestError
@@ -55,6 +55,7 @@ ACTIONS = {
     ),
 }  # fmt: skip
 
+_NAMES, _ABSENT = EngineFields.__struct_fields__, EngineFields.__struct_defaults__
 _SEVERAL_PROMPTS = re.compile(rb'\s*\[\s*["\[]')
 _LOGIT_BIAS_BYTES = 16 * 1024
 _STOP_BYTES = 64 * 1024  # more than any list of texts or tokens to stop at
@@ -80,10 +81,6 @@ class FieldRules:
 
     def __init__(self, config: RequestsConfig) -> None:
         self._config = config
-        self._names = tuple(name for name in ACTIONS if name not in config.pass_fields)
-        self._get = attrgetter("model", *self._names)  # the model makes it a tuple, however many names there are
-        defaults = dict(zip(EngineFields.__struct_fields__, EngineFields.__struct_defaults__, strict=True))
-        self._absent = tuple(defaults[name] for name in self._names)
         self._media = MediaRules(config)
         self._check_template = "chat_template_kwargs" not in config.pass_fields
         slots = [(f"p{index}", Raw, NONE) for index in range(config.max_prompts)]
@@ -99,8 +96,8 @@ class FieldRules:
         Raises:
             InvalidRequestError: A field is not allowed, or over its limit.
         """
-        values = self._get(request)[1:]
-        names = () if values == self._absent else self._stripped(values)
+        values = astuple(request)[: len(_NAMES)]  # those of the base come first
+        names = () if values == _ABSENT else self._stripped(values)
         self._check_numbers(request)
         if request.stop is not NONE or request.stop_token_ids is not NONE:
             _check_stops(request)
@@ -117,15 +114,15 @@ class FieldRules:
 
     def _stripped(self, values: Sequence[Any]) -> list[str]:
         names = []
-        for name, value, absent in zip(self._names, values, self._absent, strict=True):
-            if value == absent or value is None or value is False:
+        for name, value, absent in zip(_NAMES, values, _ABSENT, strict=True):
+            if value == absent or value is None or value is False or name in self._config.pass_fields:
                 continue
             if ACTIONS[name] is REFUSE:
                 raise not_allowed(name)
             names.append(name)
         return names
 
-    def _check_numbers(self, request: EngineFields) -> None:
+    def _check_numbers(self, request: CompletionRequest) -> None:
         config = self._config
         _at_most("n", request.n, config.max_n, "max_n")
         _at_most("best_of", request.best_of, config.max_n, "max_n")

@@ -18,16 +18,14 @@ from serve.gateway.pools import PoolKey
 from serve.gateway.ray_context import application, replica_name
 from serve.guard.attempt_result import ResultSink
 from serve.guard.transcript import NULL_TRANSCRIPTS, AnyTranscripts, Transcripts
-from serve.limits.accounts import Accounts
+from serve.limits.accounts import NULL_ACCOUNTS, Accounts, AnyAccounts
 from serve.limits.actor import connect as connect_ledger
 from serve.limits.api import routes as usage_routes
 from serve.limits.metrics import show_limits
-from serve.limits.null import NULL_ACCOUNTS, AnyAccounts
 from serve.load.board import SharedLoad
 from serve.load.board import connect as connect_board
-from serve.load.live_load import LiveLoad
+from serve.load.live_load import NULL_LOAD, AnyLoad, LiveLoad
 from serve.load.metrics import show_load
-from serve.load.null import NULL_LOAD, AnyLoad
 from serve.proxy.attempts import Attempts
 from serve.proxy.upstream import Upstream
 from serve.quarantine.actor import connect as connect_detector

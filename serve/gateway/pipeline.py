@@ -29,9 +29,9 @@ from serve.guard.plain import PlainPath
 from serve.guard.transcript import NULL_TRANSCRIPTS, AnyTranscripts
 from serve.http1.asgi import DIRECT, Receive, Scope, Send
 from serve.http1.turns import Burst, turn
-from serve.limits.null import NULL_ACCOUNTS, AnyAccounts
+from serve.limits.accounts import NULL_ACCOUNTS, AnyAccounts
 from serve.limits.usage import Usage
-from serve.load.null import NULL_LOAD, AnyLoad
+from serve.load.live_load import NULL_LOAD, AnyLoad
 from serve.proxy.attempts import Attempts
 from serve.proxy.attribution import Answering, Attribution
 from serve.proxy.exchange import CHAT, Api, Exchange

@@ -3,8 +3,8 @@
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, asynccontextmanager, nullcontext, suppress
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, nullcontext, suppress
 from datetime import UTC, datetime
 from typing import Any
 
@@ -14,7 +14,7 @@ from serve.access.principal import Principal
 from serve.config.rate_limits import RateLimitsConfig
 from serve.errors import SharedStateError
 from serve.http1.message import RawHeaders
-from serve.limits.charge import Charge
+from serve.limits.charge import NULL_CHARGE, Charge, NullCharge
 from serve.limits.estimate import Estimates, RequestSize, size_of
 from serve.limits.messages import Grants, LimitId, LimitTerms, Statement
 from serve.limits.plan import Plan, Standing, limits_of, over_limit, over_quota, plan_of, tenant_scope
@@ -32,6 +32,7 @@ PERIOD_S = 1.0
 PATIENCE_S = 0.02  # of silence, after which requests no longer wait for the ledger
 _LATE_S = 1.0  # that a request waits for an answer on its way before it is refused for want of one
 _END_S = 2.0
+_NO_SEAT = nullcontext()
 _ROUNDS = 10  # in which a request asks the ledger, if others take what came for it
 
 
@@ -319,3 +320,25 @@ class Accounts:
     def _count_refusal(self, plan: Plan, limit: str, shadow: bool) -> None:
         tenant = self.tally.label(plan.principal.tenant.name)
         self.tally.refused[tenant, limit, "shadow" if shadow else "enforced"] += 1
+
+
+class NullAccounts:
+    """Lets every request pass, where nobody limits or counts; see `Accounts`."""
+
+    async def admit(
+        self, principal: Principal, decision: Decision, read: ReadRequest, headers: RawHeaders, step: object = None
+    ) -> NullCharge:
+        """Returns a charge of nothing."""
+        return NULL_CHARGE
+
+    def passing(self, principal: Principal, model: str, headers: RawHeaders) -> AbstractAsyncContextManager[None]:
+        """Returns a context that does nothing."""
+        return _NO_SEAT
+
+    def standings(self) -> Iterable[Standing]:
+        """Returns nobody."""
+        return ()
+
+
+NULL_ACCOUNTS = NullAccounts()
+AnyAccounts = NullAccounts | Accounts

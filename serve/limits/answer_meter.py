@@ -1,6 +1,7 @@
 """Reads the usage in an engine's response off its frames; takes the one out that the client did not ask for."""
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 import msgspec
 from msgspec import Struct
@@ -132,3 +133,17 @@ class Meter(Stage):
         if self.status == _OK and (tokens := _tokens_in(body)) is not None:
             self.usage = _usage(tokens)
         return body
+
+
+class NullMeter(Stage):
+    """Measures nothing: whose attempt it is does not count."""
+
+    usage: ClassVar[Usage | None] = None
+    kept_tokens: ClassVar[int] = 0
+
+    def answered(self, status: int) -> None:
+        """Does nothing."""
+
+
+NULL_METER = NullMeter()
+AnyMeter = NullMeter | Meter

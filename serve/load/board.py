@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from serve.load.null import AnyLoad
+from serve.load.live_load import AnyLoad
 from serve.load.report import LoadReport, PoolKey, total
 from serve.routing.fair_queue import QueueReport
 from serve.routing.pool import Pool

@@ -15,9 +15,10 @@ from policies.load_model import PUBLISHED
 from policies.ranking import PoolLoad, Prompt, RankedOption, price_of_time, ranked, step_times, value
 from serve.config.gateway import GatewayConfig
 from serve.config.seats import engine_seats
+from serve.errors import ConfigError
 from serve.load.learned import Learned
 from serve.load.report import LoadReport, PoolKey
-from serve.load.sent import LoadFigures, Sent, Table
+from serve.load.sent import NULL_SENT, LoadFigures, NullSent, Sent, Table
 from serve.load.trials import Hope, RecoveryTrials
 
 _CONVERSATIONS = 8192
@@ -268,3 +269,53 @@ def _load_order(options: Sequence[RankedOption], places: tuple[int, ...]) -> Loa
 def _move(decision: Decision, places: Sequence[int]) -> Move:
     candidates = decision.candidates
     return decision.model, candidates[0].pool, candidates[places[0]].pool
+
+
+class NullLoad:
+    """The load where nobody counts it: decisions stay as they are, and nothing is learned. See `LiveLoad`."""
+
+    learns = False
+
+    def adopt(self, policy: Policy) -> None:
+        """Does nothing."""
+
+    def switch(self, mode: Literal["off", "observe", "route"]) -> None:
+        """Stays off.
+
+        Raises:
+            ConfigError: It is to do anything else.
+        """
+        if mode != "off":
+            raise ConfigError("policy.load can be switched on only at the start; `observe` changes no decision")
+
+    def order(self, decision: Decision, features: RequestFeatures, size_bytes: int, *, count: bool = True) -> None:
+        """Returns None: the order stays that of the policy."""
+
+    def figures(self, decision: Decision, features: RequestFeatures, size_bytes: int) -> Sequence[dict[str, Any]]:
+        """Returns nothing: no candidate is worth more than another."""
+        return ()
+
+    def begin(self, decision: Decision, features: RequestFeatures, candidate: Candidate, size_bytes: int) -> NullSent:
+        """Returns a request that is not counted."""
+        return NULL_SENT
+
+    def view(self) -> list[dict[str, Any]]:
+        """Returns nothing."""
+        return []
+
+    def set_engines(self, key: PoolKey, engines: int) -> None:
+        """Does nothing."""
+
+    def report(self) -> LoadReport:
+        """Returns nothing for the other replicas."""
+        return LoadReport()
+
+    def merge(self, others: LoadReport | None) -> None:
+        """Does nothing."""
+
+    def check(self) -> None:
+        """Does nothing."""
+
+
+NULL_LOAD = NullLoad()
+AnyLoad = NullLoad | LiveLoad

@@ -10,6 +10,7 @@ from policies.acceptance import Acceptance, AnswerLength
 from policies.ranking import PoolLoad
 from policies.step_model import StepModel
 from serve.load.spec_report import LastFrames, completion_tokens, spec_report
+from serve.stream.line import PASS, Stage
 
 # Shorter answers are mostly prefill and waiting; their step times would be too long.
 _LEARNED_STEPS = 50
@@ -97,3 +98,23 @@ class Sent:
         self._length = self._there.drafts.length
         self._there.load.begin(self._length)
         self._batch = self._there.load.per_engine
+
+
+class NullSent:
+    """A request that is not counted; see `Sent`."""
+
+    __slots__ = ()
+
+    def until(self, resources: AsyncExitStack) -> None:
+        """Does nothing."""
+
+    def posted(self, candidate: Candidate) -> None:
+        """Does nothing."""
+
+    def last_frames(self) -> Stage:
+        """Returns a stage that keeps nothing."""
+        return PASS
+
+
+NULL_SENT = NullSent()
+AnySent = NullSent | Sent

@@ -15,7 +15,8 @@ from policies.decide import FREE_SLOT
 from serve.config.access import PRIORITIES
 from serve.config.gateway import GatewayConfig
 from serve.errors import DeadlineError, EngineError, OverloadedError, PoolUnavailableError
-from serve.load.null import AnyLoad, AnySent
+from serve.load.live_load import AnyLoad
+from serve.load.sent import AnySent
 from serve.proxy.attribution import Answering
 from serve.proxy.outgoing import Pools
 from serve.proxy.routed_request import RoutedRequest

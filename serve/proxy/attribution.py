@@ -4,7 +4,7 @@ from msgspec import Struct
 
 from policies import Candidate, Decision
 from serve.http1.message import RawHeaders
-from serve.limits.null import AnyMeter
+from serve.limits.answer_meter import AnyMeter
 
 
 class Answering(Struct, frozen=True):

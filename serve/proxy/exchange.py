@@ -13,7 +13,7 @@ from serve.errors import GatewayError, ModelNotFoundError
 from serve.http1.asgi import Receive, Send, Sink
 from serve.http1.message import RawHeaders
 from serve.http1.sse import ALIVE, error_frame
-from serve.limits.null import NULL_CHARGE, AnyCharge
+from serve.limits.charge import NULL_CHARGE, AnyCharge
 from serve.proxy.attribution import Attribution
 from serve.proxy.keep_alive import KeepAlive
 from serve.request.incoming import read_body

@@ -9,7 +9,7 @@ from policies import Candidate, Policy
 from serve.config.gateway import GatewayConfig
 from serve.config.pool import AUTO, NO_GRAMMAR, ModelConfig, PoolConfig, engine_of
 from serve.errors import encode_json
-from serve.limits.null import AnyMeter
+from serve.limits.answer_meter import AnyMeter, Meter
 from serve.proxy.cache_salt import CacheSalts, add_salt
 from serve.proxy.headers import forwarded_headers
 from serve.proxy.raw_text import raw_pools
@@ -154,7 +154,7 @@ class Pools:
         rename = Rename(pool.served_name, model) if pool.served_name else PASS
         ids = TokenIds(len(request.body)) if asks_ids else None
         kept = None if request.continued is None else request.continued.prefix
-        meter = charge.attempt(candidate.pool, candidate.speculative, takes_usage_out, ids, kept)
+        meter = charge.attempt(lambda: Meter(candidate.pool, candidate.speculative, takes_usage_out, ids, kept))
         drafts = PASS if request.sees_drafts else WITHOUT_DRAFTS
         read = raw.reader(parsed, reports=request.guarded) if raw else PASS
         return Outgoing(patch, ids, meter, rename, read, drafts)

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from msgspec import Struct
 
 from policies import Decision, RequestFeatures
-from serve.limits.null import NULL_CHARGE, AnyCharge
+from serve.limits.charge import NULL_CHARGE, AnyCharge
 from serve.proxy.attribution import Attribution
 from serve.request.completion import CompletionRequest
 from serve.request.patch import BodyPatch

@@ -9,7 +9,7 @@ from msgspec import Raw
 from opentelemetry.trace import Span
 
 from policies import Candidate, Decision
-from serve.limits.null import AnyMeter
+from serve.limits.answer_meter import AnyMeter
 from serve.proxy.routed_request import RoutedRequest
 from serve.proxy.upstream import UpstreamResponse
 from serve.request.completion import given

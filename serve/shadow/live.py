@@ -22,7 +22,7 @@ from serve.guard.core import Verdict
 from serve.guard.core.expectation import LazyRequest
 from serve.guard.observed import ObservedResponse
 from serve.http1.turns import turn
-from serve.limits.null import NULL_CHARGE
+from serve.limits.charge import NULL_CHARGE
 from serve.proxy.attempts import Attempt, Attempts
 from serve.proxy.attribution import Attribution
 from serve.proxy.relay import PIECE_BYTES

@@ -19,7 +19,7 @@ from lab.sim import SimSettings, build_sim_app
 from serve.config.gateway import GatewayConfig
 from serve.echo.live import EchoCanary
 from serve.errors import ConfigError
-from serve.load.null import NULL_LOAD
+from serve.load.live_load import NULL_LOAD
 from serve.proxy.attempts import Attempts
 from serve.proxy.upstream import Upstream
 from serve.routing.endpoint import Endpoint

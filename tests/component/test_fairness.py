@@ -21,9 +21,8 @@ from serve.access.tenants import Tenant
 from serve.config.access import RIGHTS
 from serve.config.rate_limits import Limits, RateLimitsConfig
 from serve.gateway.ingress import GatewayReplica
-from serve.limits.accounts import Accounts
+from serve.limits.accounts import NULL_ACCOUNTS, Accounts, AnyAccounts
 from serve.limits.actor import LedgerActor
-from serve.limits.null import NULL_ACCOUNTS, AnyAccounts
 from serve.routing.remote_pool import RemotePool
 from serve.routing.waiting_room import WaitingTerms
 from serve.shared.link import LocalLink

@@ -24,10 +24,10 @@ from lab.scripted.tokens import PROMPT_END, TokenFault, TokenModel
 from serve.config.rate_limits import RateLimitsConfig
 from serve.guard import resume
 from serve.guard.attempt_result import AttemptResult
-from serve.limits.accounts import Accounts
+from serve.limits.accounts import NULL_ACCOUNTS, Accounts, AnyAccounts, NullAccounts
 from serve.limits.actor import connect
 from serve.limits.answer_meter import Meter
-from serve.limits.null import NULL_ACCOUNTS, AnyAccounts, NullAccounts, NullCharge
+from serve.limits.charge import NullCharge
 from serve.limits.usage import Usage
 from serve.proxy import keep_alive, stalls
 from serve.telemetry.instruments import Telemetry
@@ -352,10 +352,10 @@ class _Metered(NullCharge):
     counts = True
 
     def __init__(self) -> None:
-        self.meters: list[Any] = []
+        self.meters: list[Meter] = []
 
-    def attempt(self, *attempt: Any) -> Any:
-        self.meters.append(Meter(*attempt))
+    def attempt(self, make: Callable[[], Meter]) -> Meter:
+        self.meters.append(make())
         return self.meters[-1]
 
 

@@ -18,9 +18,8 @@ from serve.guard.attempt_result import ResultSink
 from serve.http1.allowance import Allowance
 from serve.http1.listener import AsgiApp, Listener
 from serve.http1.server import protocol_factory
-from serve.limits.null import NULL_ACCOUNTS, AnyAccounts
-from serve.load.live_load import LiveLoad
-from serve.load.null import NullLoad
+from serve.limits.accounts import NULL_ACCOUNTS, AnyAccounts
+from serve.load.live_load import LiveLoad, NullLoad
 from serve.proxy.upstream import Upstream
 from serve.quarantine.live import LivePolicy
 from serve.routing.endpoint import Endpoint

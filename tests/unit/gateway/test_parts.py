@@ -24,13 +24,11 @@ from serve.gateway.parts import (
     transcripts_of,
 )
 from serve.guard.transcript import NullTranscript, NullTranscripts, Transcript, Transcripts
-from serve.limits.accounts import Accounts
-from serve.limits.answer_meter import Meter
-from serve.limits.charge import Charge
-from serve.limits.null import NullAccounts, NullCharge, NullMeter
-from serve.load.live_load import LiveLoad
-from serve.load.null import NullLoad, NullSent
-from serve.load.sent import Sent
+from serve.limits.accounts import Accounts, NullAccounts
+from serve.limits.answer_meter import Meter, NullMeter
+from serve.limits.charge import Charge, NullCharge
+from serve.load.live_load import LiveLoad, NullLoad
+from serve.load.sent import NullSent, Sent
 from serve.telemetry.metrics import Metrics
 
 POOL = {"kind": "remote", "url": "http://192.0.2.1:8000"}
@@ -170,5 +168,5 @@ def test_outside_ray_nothing_is_announced() -> None:
 
 def test_where_nobody_pays_one_answer_in_eight_is_measured_and_the_first_is_one_of_them() -> None:
     charge = NullCharge()
-    measured = [isinstance(charge.attempt("p", True, False), Meter) for _ in range(17)]
+    measured = [isinstance(charge.attempt(lambda: Meter("p", True, False)), Meter) for _ in range(17)]
     assert [number for number, each in enumerate(measured) if each] == [0, 8, 16]

@@ -17,9 +17,8 @@ from serve.errors import InvalidApiKeyError
 from serve.gateway.hot_routes import hot_routes
 from serve.gateway.pipeline import Gateway
 from serve.http1.asgi import Sink
-from serve.limits.accounts import Accounts
+from serve.limits.accounts import NULL_ACCOUNTS, Accounts, AnyAccounts
 from serve.limits.actor import connect
-from serve.limits.null import NULL_ACCOUNTS, AnyAccounts
 from serve.proxy.upstream import UpstreamResponse
 from serve.quarantine.live import LivePolicy
 from serve.routing.class_queue import Asker

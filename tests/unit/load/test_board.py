@@ -11,8 +11,7 @@ from serve.config.compiled_policy import compile_for
 from serve.config.gateway import GatewayConfig
 from serve.errors import SharedStateError
 from serve.load.board import Figures, LoadBoard, SharedLoad
-from serve.load.live_load import LiveLoad
-from serve.load.null import NULL_LOAD
+from serve.load.live_load import NULL_LOAD, LiveLoad
 from serve.load.report import LoadReport, total
 from serve.routing.class_queue import Asker
 from serve.routing.endpoint import Endpoint

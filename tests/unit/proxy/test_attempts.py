@@ -15,7 +15,7 @@ from support.holds import as_hold
 from policies import Candidate, Decision, RequestFeatures
 from serve.config.gateway import GatewayConfig
 from serve.errors import EngineError, GatewayError, OverloadedError, PoolUnavailableError
-from serve.load.null import NULL_LOAD
+from serve.load.live_load import NULL_LOAD
 from serve.proxy.attempts import Attempts
 from serve.proxy.attribution import Attribution
 from serve.proxy.routed_request import RoutedRequest

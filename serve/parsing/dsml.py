@@ -9,15 +9,14 @@ from dataclasses import replace
 from typing import ClassVar
 
 from serve.parsing.arguments import audit, plain_text, read_object
-from serve.parsing.dsml_value import DsmlValue
-from serve.parsing.events import ViolationKind
 from serve.parsing.json_scanner import JsonScanner
 from serve.parsing.lexer import Lexicon
 from serve.parsing.machine import Row, State
 from serve.parsing.prose import THINK, content_row, reasoning_row, reasoning_table
-from serve.parsing.tool_call_block import Block
 from serve.parsing.turns import END_OF_TURN, Turns, with_turns
+from serve.parsing.values import DsmlValue
 from serve.parsing.xml_closing import END, Closings
+from serve.parsing.xml_parameters import TaggedArguments
 
 _TOKEN = "｜DSML｜"
 # What models, proxies and copies make of the token. V4.1 writes a blank behind it, V3.2 and V4 do not.
@@ -55,7 +54,6 @@ _TAG = re.compile(
     re.IGNORECASE,
 )
 _BOOLEANS = {"true": True, "false": False}
-_NAME = re.compile(r"[^\s<>{}=\"']+")
 _OWN = re.compile(rf"</?{_TOKEN}")
 _OPENINGS = ("block", "bare_block")
 _ENDS = ("end_parameter", "drifted", "end_function", "end_block")
@@ -85,7 +83,7 @@ class Tag:
         self.closed = bool(match and match["closed"])
 
 
-class Dsml(Block, Turns):
+class Dsml(TaggedArguments, Turns):
     """`<｜DSML｜tool_calls><｜DSML｜invoke name="f"><｜DSML｜parameter name="k" string="true">v</｜DSML｜parameter>…`.
 
     The three models write the same with other names for the wrapper. A call ends the turn: text behind it is reported
@@ -103,21 +101,14 @@ class Dsml(Block, Turns):
         self._drafted: tuple[int, str] | None = None  # a call in reasoning, without a wrapper
         self._wrapper: tuple[int, str] | None = None  # the one that is open
         self._pending: tuple[int, str] | None = None  # the one that may be
-        self._name = ""
-        self._given: set[str] = set()
         self._misspelt = False
         self._mended = False  # a closing tag is missing
         self._bare = False  # the call's tags lack the token
         self._whole: list[str] | None = None  # arguments so far, which may be those of one parameter that holds all
-        self._value = DsmlValue(None, {}, None)
         self._closings = Closings()
         self._noise: list[str] = []  # text between parameters
         self._noise_at = 0
         self._candidate = ""
-        self._held: list[str] = []
-        self._held_at = 0
-        self._value_at = 0
-        self._value_begin = 0
         self._scanner = JsonScanner()
 
     def token_of(self, raw: str) -> str:
@@ -239,7 +230,7 @@ class Dsml(Block, Turns):
 
     def function(self, raw: str) -> State:
         tag = Tag(raw)
-        if not tag.sound or tag.is_odd or not (_NAME.fullmatch(tag.name) or tag.name in self.tools):
+        if not tag.sound or tag.is_odd or not self.tools.may_be(tag.name):
             return self.malformed(raw)
         self._misspelt = any(map(self._is_misspelt, (*self.raw, raw)))
         self._bare = "DSML" not in raw
@@ -265,29 +256,25 @@ class Dsml(Block, Turns):
             return None
         if raw[0] != "{":
             return self.back_to_prose(raw, None if self._bare else self.fault())
-        self._start()
+        self.start_by_tags()
         self._scanner = JsonScanner()
         self._held = []
         self.read_object(raw)
         return State.ARGUMENTS
 
     def first_parameter(self, raw: str) -> State:
-        self._start()
+        self.start_by_tags()
         return self.parameter(raw)
 
     def no_arguments(self, raw: str) -> State:
         """Takes the end of a call behind its name."""
-        self._start()
+        self.start_by_tags()
         return self._end(raw)
 
     def no_arguments_at_next(self, raw: str) -> State:
-        self._start()
+        self.start_by_tags()
         self._mended = True
         return self.dispatch(raw, self._end(""))
-
-    def cut_function(self, raw: str) -> State:
-        self.enter_call()
-        return self.release("unfinished_call")
 
     def enter_call(self) -> None:
         if self._origin is State.REASONING:
@@ -295,16 +282,14 @@ class Dsml(Block, Turns):
             self.reasoning_ends(self.begin)
             self._origin = State.CONTENT
 
-    def _start(self) -> None:
+    def start_by_tags(self) -> None:
         self.enter_call()
         self._leave_prose()
         self._wrapper = self._pending or self._wrapper
         self._pending = None
-        self._given = set()
         self._whole = None
         self.spoiled = False
-        self.out.by_tags = True
-        self.out.start_call(f"call_{self.out.calls}", self._name)
+        super().start_by_tags()
 
     # Arguments as an object
 
@@ -335,9 +320,9 @@ class Dsml(Block, Turns):
         tag = Tag(raw)
         key = tag.name
         if key in self._given:
-            self._fault("duplicate_argument", self.position, raw)
-        if not tag.sound or (self.tools.properties(self._name) is None and not self._plausible(key)):
-            self._fault("unknown_argument", self.position, raw)
+            self.report("duplicate_argument", self.position, raw)
+        if not tag.sound or (self.tools.properties(self._name) is None and not self.tools.may_have(self._name, key)):
+            self.report("unknown_argument", self.position, raw)
         opening = ", " if self._given else "{"
         self.in_string = False
         if not self._given and key in _WHOLE and self._name in self.tools and not self.tools.parameter(self._name, key):
@@ -357,9 +342,6 @@ class Dsml(Block, Turns):
             return State.PARAMETERS
         return State.VALUE
 
-    def _plausible(self, key: str) -> bool:
-        return _NAME.fullmatch(key) is not None or self.tools.parameter(self._name, key) is not None
-
     def value(self, raw: str) -> None:
         self.raw.append(raw)
         self._emit(self._value.feed(raw))
@@ -368,7 +350,7 @@ class Dsml(Block, Turns):
         """Takes the next parameter, if its predecessor's closing tag is missing, or letters of the value."""
         key = Tag(raw).name
         properties = self.tools.properties(self._name)
-        known = self._plausible(key) if properties is None else key in properties
+        known = self.tools.may_have(self._name, key) if properties is None else key in properties
         if self._is_foreign(raw) or not (self.real or (known and key not in self._given)):
             self.tag_in_value(raw)
             return None
@@ -447,7 +429,7 @@ class Dsml(Block, Turns):
     def _end_value(self) -> None:
         self._emit(self._value.finish())
         if self._closings.odd or self._closings.open:
-            self._fault("ambiguous_value", self._value_begin, "".join(self.raw[self._value_at :]))
+            self.report("ambiguous_value", self._value_begin, "".join(self.raw[self._value_at :]))
 
     def between(self, raw: str) -> None:
         """Takes text between parameters, where only blanks belong."""
@@ -460,7 +442,7 @@ class Dsml(Block, Turns):
 
     def _report_noise(self) -> None:
         if self._noise:
-            self._fault("stray_text", self._noise_at, "".join(self._noise))
+            self.report("stray_text", self._noise_at, "".join(self._noise))
             self._noise = []
 
     # The end of a call
@@ -498,7 +480,7 @@ class Dsml(Block, Turns):
         self._unwrap()
         raw = "".join(self.raw)
         if self._misspelt:
-            self._fault("drifted_marker", self.begin, raw)
+            self.report("drifted_marker", self.begin, raw)
         self.out.end_call(self.begin, raw, "malformed_call" if self._mended else None)
         self.raw = []
         return State.AFTER
@@ -527,9 +509,6 @@ class Dsml(Block, Turns):
         if text and not audit(text, self._name, self.tools):
             self._whole = [text]
         self._pass_on()
-
-    def _fault(self, kind: ViolationKind, position: int, raw: str) -> None:
-        self.out.violation(kind, position, raw, self.out.calls - 1)
 
     # Behind calls
 
@@ -584,7 +563,7 @@ class Dsml(Block, Turns):
                     "end_function": no_arguments,
                     **dict.fromkeys(_next, no_arguments_at_next),
                 },
-                end=cut_function,
+                end=TaggedArguments.cut_function,
             ),
             State.ARGUMENTS: Row(
                 text=read_object,

@@ -13,7 +13,7 @@ from serve.parsing.json_call import JsonCall
 from serve.parsing.lexer import Lexicon
 from serve.parsing.lost_markers import PatternWatch
 from serve.parsing.machine import Row, State
-from serve.parsing.typed_value import TypedValue
+from serve.parsing.values import PaddedValue, TypedValue
 
 _NAMES = ("think", "response", "tools", "call", "argument", "json", "message")
 _TAGS = tuple(f"{side} {name}" for side in ("open", "close") for name in _NAMES)
@@ -22,7 +22,6 @@ _ATTRIBUTE = re.compile(r'(\w+)="([^"]*)"')
 # The attributes of each opening tag; those of a call and an argument alone are read.
 _ATTRIBUTES = {"call": {"tool", "index"}, "argument": {"key", "type"}, "json": {"type"}}
 _TYPES = frozenset({"string", "number", "integer", "boolean", "null", "object", "array"})
-_KEY = re.compile(r"[^\s<>{}=\"']+")
 # A call whose markers were skipped when the output was decoded.
 _SKIPPED = re.compile(r'(?<!`)call tool="[^"\n]{1,128}" index="')
 _LONGEST_SKIPPED = 160
@@ -72,7 +71,7 @@ class KimiK3(JsonCall):
         self._tool = ""
         self._given: set[str] = set()
         self._whole = False  # the arguments are one object, and have come
-        self._value = TypedValue(None, None, {})
+        self._value = TypedValue(None, {}, None)
         self._value_at = 0  # its first piece among `raw`
         self._value_begin = 0
         self._nested: Counter[str] = Counter()  # opening tags inside the value that wait for their closing tags
@@ -425,24 +424,21 @@ class KimiK3(JsonCall):
         key = self._attributes.get("key", "")
         if key in self._given:
             self._fault("duplicate_argument", self._tag_at, raw)
-        if "key" not in self._attributes or (self.tools.properties(self._tool) is None and not self._plausible(key)):
+        undeclared = self.tools.properties(self._tool) is None and not self.tools.may_have(self._tool, key)
+        if undeclared or "key" not in self._attributes:
             self._fault("unknown_argument", self._tag_at, raw)
         opening = ", " if self._given else "{"
         self._given.add(key)
         self._raw.append(raw)
-        schema = self.tools.parameter(self._tool, key)
-        self._value = TypedValue(
-            self._attributes.get("type"), schema, self.tools.schema(self._tool), padded=self._padded
-        )
+        kind = PaddedValue if self._padded else TypedValue
+        schema, root = self.tools.parameter(self._tool, key), self.tools.schema(self._tool)
+        self._value = kind(schema, root, self._attributes.get("type"))
         self._value_at = len(self._raw)
         self._value_begin = self._tag_end
         self._nested.clear()
         self._odd = self._residue = False
         self.out.arguments(f"{opening}{json.dumps(key, ensure_ascii=False)}: ")
         return State.VALUE
-
-    def _plausible(self, key: str) -> bool:
-        return _KEY.fullmatch(key) is not None or self.tools.parameter(self._tool, key) is not None
 
     def value(self, raw: str) -> None:
         self._raw.append(raw)

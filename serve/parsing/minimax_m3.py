@@ -16,8 +16,8 @@ from serve.parsing.machine import Row, State
 from serve.parsing.prose import Prose, content_row, reasoning_row
 from serve.parsing.tool_call_block import Block
 from serve.parsing.tools import Schema
-from serve.parsing.xml_parameters import NAME
-from serve.parsing.xml_value import Value
+from serve.parsing.values import UntypedValue
+from serve.parsing.xml_parameters import TaggedArguments
 
 MARK = "]<]minimax[>["
 _DEEPEST = 128  # elements in one another; vLLM reads as many
@@ -38,7 +38,7 @@ def _name(raw: str) -> str:
     return named["name"].strip() if named else ""
 
 
-class MiniMaxM3(Block):
+class MiniMaxM3(TaggedArguments):
     """`M<tool_call>M<invoke name="f">M<key>valueM</key>M</invoke>M</tool_call>`, where M is the mark.
 
     A parameter that the schema says to be a string streams. All others wait for their end tag: they may hold elements,
@@ -66,20 +66,13 @@ class MiniMaxM3(Block):
     def __init__(self, *args: object) -> None:
         super().__init__(*args)
         self._in_block = False
-        self._name = ""
-        self._given: set[str] = set()
         self._root: Schema = {}
         self._stray: list[str] = []  # what stands where nothing may stand
         self._stray_at = 0
         # The parameter at hand
         self._tag = ""
-        self._value = Value(None, {})
-        self._value_begin = 0
-        self._value_at = 0  # its first piece among `raw`
         self._quoted: Counter[str] = Counter()  # tags opened inside a string that wait for their end tags
         self._odd = False  # a string holds a mark that belongs to no pair of tags
-        self._held: list[str] = []
-        self._held_at = 0
         self._open: list[Element] = []  # elements that are open, the parameter first
         self._read: list[Element] = []  # parameters of one name that are read and not written yet
 
@@ -117,11 +110,6 @@ class MiniMaxM3(Block):
         self._in_block = True
         return self.open_block(raw)
 
-    def no_call(self, raw: str) -> State | None:
-        """Takes text, or a tag that cannot follow the one that opens a block."""
-        raw = self.keep_space(raw)
-        return self.back_to_prose(raw, self.fault()) if raw else None
-
     def end_empty_block(self, raw: str) -> State:
         self._in_block = False
         return self.empty_block(raw)
@@ -129,19 +117,16 @@ class MiniMaxM3(Block):
     def function(self, raw: str) -> State:
         """Takes the tag that begins a call."""
         name = _name(raw)
-        if not (NAME.fullmatch(name) or name in self.tools):
+        if not self.tools.may_be(name):
             return self.malformed(raw)
-        self.enter_call()
         self.spoiled = False
         self.raw.append(raw)
         self._name = name
         self._root = self.tools.schema(name)
-        self._given = set()
         self._read = []
-        self.out.by_tags = True
-        self.out.start_call(f"call_{self.out.calls}", name)
+        self.start_by_tags()
         if not raw.startswith(f"{MARK}<"):
-            self._report("drifted_marker", self.position, raw)
+            self.report("drifted_marker", self.position, raw)
         if raw.endswith("/>"):
             return self._end_call()
         return State.PARAMETERS
@@ -166,7 +151,7 @@ class MiniMaxM3(Block):
         if stated_types(schema, self._root) - {"null"} == {"string"}:
             self._write_read()
             self._write_key(key)
-            self._value = Value(schema, self._root, verbatim=True)
+            self._value = UntypedValue(schema, self._root, verbatim=True)
             self._quoted.clear()
             self._odd = False
             if raw.endswith("/>"):
@@ -185,7 +170,7 @@ class MiniMaxM3(Block):
             self._report_stray()
             return
         self._stray = []
-        self._report("drifted_marker", begin, stray + raw)
+        self.report("drifted_marker", begin, stray + raw)
         self._take_text(key, self._without_opening(stray, key))
 
     def end_function(self, raw: str) -> State:
@@ -217,19 +202,9 @@ class MiniMaxM3(Block):
         """Ends the output inside the call; its arguments stay open, so that nobody takes them for complete."""
         self._report_stray()
         self._write_read()
-        if not self._given:
-            self.out.arguments("{")
-        self.out.end_call(self.begin, "".join(self.raw), "unfinished_call")
-        self.raw = []
-        return State.CONTENT
+        return super().cut_call(raw)
 
     # A parameter that is a string
-
-    def value(self, raw: str) -> None:
-        self.raw.append(raw)
-        text = self._value.feed(raw)
-        if text:
-            self.out.arguments(text)
 
     def tag_in_value(self, raw: str) -> State | None:
         """Takes an opening tag in a string: the next parameter, if the end tag is missing, or letters of the string."""
@@ -238,7 +213,7 @@ class MiniMaxM3(Block):
         is_next = properties is not None and key in properties and key not in self._given and not +self._quoted
         if self.lexicon.kind(raw) == "element" and is_next:
             self._end_string()
-            self._report("drifted_marker", self.position, raw)
+            self.report("drifted_marker", self.position, raw)
             return self.parameter(raw)
         self._quoted[tag] += 1
         self.value(raw)
@@ -274,16 +249,12 @@ class MiniMaxM3(Block):
             return State.VALUE
         return self._close_string()
 
-    def cut_value(self, raw: str) -> State:
-        self.out.arguments(self._value.cut())
-        return self.cut_call(raw)
-
     def _after_mark(self, raw: str) -> State:
         """Decides about a mark without a tag: one too many in front of an end tag, or letters of the string."""
         kind = self.lexicon.kind(raw)
         if kind.startswith("end_") and kind != "end_think" and not self._quoted[self._tag_and_key(raw)[0]]:
             self.raw += self._held
-            self._report("stray_marker", self._held_at, MARK)
+            self.report("stray_marker", self._held_at, MARK)
         else:
             self._keep()
         return self.dispatch(raw, State.VALUE)
@@ -299,7 +270,7 @@ class MiniMaxM3(Block):
         self._end_string()
         self.raw += self._held
         if self._tag_and_key(tag)[0] != self._tag:
-            self._report("drifted_marker", self._held_at, tag)
+            self.report("drifted_marker", self._held_at, tag)
         match self.lexicon.kind(tag):
             case "end_function":
                 return self._end_call()
@@ -311,7 +282,7 @@ class MiniMaxM3(Block):
     def _end_string(self) -> State:
         self.out.arguments(self._value.finish())
         if self._odd:
-            self._report("ambiguous_value", self._value_begin, "".join(self.raw[self._value_at :]))
+            self.report("ambiguous_value", self._value_begin, "".join(self.raw[self._value_at :]))
         return State.PARAMETERS
 
     # Any other parameter
@@ -325,7 +296,7 @@ class MiniMaxM3(Block):
         self.raw.append(raw)
         if len(self._open) == _DEEPEST:
             self._open[-1].text.append(raw)
-            self._report("malformed_arguments", self.position, raw)
+            self.report("malformed_arguments", self.position, raw)
             return None
         tag, key = self._tag_and_key(raw)
         self._open.append(Element(tag, key, child_schema(self._open[-1].schema, key, self._root)))
@@ -333,13 +304,13 @@ class MiniMaxM3(Block):
 
     def function_in_element(self, raw: str) -> None:
         """Takes the beginning of a call in an element: letters of its text."""
-        self._report("ambiguous_value", self.position, raw)
+        self.report("ambiguous_value", self.position, raw)
         self.text(raw)
 
     def mark_in_element(self, raw: str) -> None:
         """Takes a mark without a tag in an element: one too many, or what is left of an opening tag."""
         self.raw.append(raw)
-        self._report("stray_marker", self.position, raw)
+        self.report("stray_marker", self.position, raw)
 
     def end_element(self, raw: str) -> State | None:
         """Takes an end tag: of the element at hand, of one around it, or of one whose opening tag is missing."""
@@ -347,12 +318,12 @@ class MiniMaxM3(Block):
         place = next((at for at in reversed(range(len(self._open))) if self._open[at].tag == tag), -1)
         kind = self.lexicon.kind(raw)
         if place < 0 and kind in ("end_function", "end_block"):
-            self._report("drifted_marker", self.position, raw)
+            self.report("drifted_marker", self.position, raw)
             self._close_elements(0)
             return self.dispatch(raw, State.PARAMETERS)
         self.raw.append(raw)
         if place != len(self._open) - 1:
-            self._report("drifted_marker", self.position, raw)
+            self.report("drifted_marker", self.position, raw)
         if place >= 0:
             return self._close_elements(place)
         last = self._open[-1]
@@ -374,7 +345,7 @@ class MiniMaxM3(Block):
         while len(self._open) > place:
             ended = self._open.pop()
             if ended.is_mixed():
-                self._report("stray_text", self._value_begin, "".join(self.raw[self._value_at :]))
+                self.report("stray_text", self._value_begin, "".join(self.raw[self._value_at :]))
             if self._open:
                 self._open[-1].add(ended)
             else:
@@ -436,7 +407,7 @@ class MiniMaxM3(Block):
     def _lacks_end(self, raw: str) -> None:
         """Reports a call without its end tag."""
         self._report_stray()
-        self._report("drifted_marker", self.position, raw)
+        self.report("drifted_marker", self.position, raw)
 
     def _tag_and_key(self, raw: str) -> tuple[str, str]:
         """Returns what the end tag must name, and the name of the value, of an opening tag; of an end tag the same."""
@@ -450,9 +421,9 @@ class MiniMaxM3(Block):
         """Reports a name of a parameter that may not come here."""
         same = self._read[0].key == key if self._read else False
         if key in self._given and not (same and takes_lists(schema, self._root)):
-            self._report("duplicate_argument", self.position, raw)
-        if self.tools.properties(self._name) is None and schema is None and not NAME.fullmatch(key):
-            self._report("unknown_argument", self.position, raw)
+            self.report("duplicate_argument", self.position, raw)
+        if self.tools.properties(self._name) is None and schema is None and not self.tools.may_have(self._name, key):
+            self.report("unknown_argument", self.position, raw)
 
     def _take_text(self, key: str, text: str) -> None:
         """Takes a parameter that is text."""
@@ -501,7 +472,7 @@ class MiniMaxM3(Block):
         self._stray = []
         in_call = self.state is State.PARAMETERS
         if in_call and self._take_unmarked(stray):
-            self._report("drifted_marker", self._stray_at, stray)
+            self.report("drifted_marker", self._stray_at, stray)
             return
         kind: ViolationKind = "stray_marker" if stray.startswith(MARK) else "stray_text"
         self.out.violation(kind, self._stray_at, stray, self.out.calls - 1 if in_call else None)
@@ -523,9 +494,6 @@ class MiniMaxM3(Block):
             self._take_text(match["key"], match["text"])
         return True
 
-    def _report(self, kind: ViolationKind, position: int, raw: str) -> None:
-        self.out.violation(kind, position, raw, self.out.calls - 1)
-
     _prose: ClassVar = {
         "block": block,
         **dict.fromkeys((*_TAGS, "end_block"), tag_in_prose),
@@ -534,7 +502,7 @@ class MiniMaxM3(Block):
         State.REASONING: reasoning_row(_prose),
         State.CONTENT: content_row({**_prose, "end_think": leading_stop}),
         State.OPENED: Row(
-            text=no_call,
+            text=TaggedArguments.no_parameter,
             on={"function": function, "block": Block.reopen_block, "end_block": end_empty_block},
             end=Block.cut_block,
         ),
@@ -551,12 +519,12 @@ class MiniMaxM3(Block):
             end=cut_call,
         ),
         State.VALUE: Row(
-            text=value,
+            text=TaggedArguments.value,
             on={
                 **dict.fromkeys(("element", "function", "block"), tag_in_value),
                 **dict.fromkeys(("end_element", "end_function", "end_block", "mark"), maybe_close),
             },
-            end=cut_value,
+            end=TaggedArguments.cut_value,
             exact=True,
         ),
         State.CLOSING: Row(text=after_maybe, end=cut_maybe),

@@ -14,7 +14,7 @@ from serve.parsing.lexer import Lexicon
 from serve.parsing.machine import Row, State
 from serve.parsing.prose import THINK, Prose, content_row, reasoning_row, reasoning_table
 from serve.parsing.tool_call_block import QWEN_IDS, Block
-from serve.parsing.xml_parameters import NAME, XmlParameters
+from serve.parsing.xml_parameters import XmlParameters
 
 _OTHER_ENDS = (
     "</function_invocation>",
@@ -83,7 +83,7 @@ class Qwen3Coder(XmlParameters):
         """Takes `<function=name>` in a block."""
         self._by_attributes = False
         name = _name(raw)
-        if not (NAME.fullmatch(name) or name in self.tools):
+        if not self.tools.may_be(name):
             return self.malformed(raw)
         self.raw.append(raw)
         self._wrapped = True
@@ -102,7 +102,7 @@ class Qwen3Coder(XmlParameters):
         return self.function(raw)
 
     def first_parameter(self, raw: str) -> State:
-        if not self.plausible(_name(raw)):
+        if not self.tools.may_have(self._name, _name(raw)):
             return self.malformed(raw)
         self.start_by_tags()
         return self.parameter(raw)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 from serve.parsing.names import Names
 
 Schema = Mapping[str, Any]
+_NAME = re.compile(r"[^\s<>{}=\"']+")
 
 
 class Tools:
@@ -37,6 +39,14 @@ class Tools:
     def names(self) -> Names:
         """Reads names that are spelt in another way."""
         return Names(self._schemas)
+
+    def may_be(self, name: str) -> bool:
+        """Returns whether a text may name a tool: it looks like a name, or is declared."""
+        return _NAME.fullmatch(name) is not None or name in self._schemas
+
+    def may_have(self, name: str, key: str) -> bool:
+        """Returns whether a text may name a parameter of a tool: it looks like a name, or is declared."""
+        return _NAME.fullmatch(key) is not None or self.parameter(name, key) is not None
 
     def schema(self, name: str) -> Schema:
         return self._schemas.get(name, {})

@@ -10,15 +10,67 @@ from typing import ClassVar
 from serve.parsing.events import ViolationKind
 from serve.parsing.hermes import Hermes
 from serve.parsing.machine import State
+from serve.parsing.tool_call_block import Block
+from serve.parsing.values import UntypedValue, Value
 from serve.parsing.xml_closing import END, IN_FUNCTION, Closings, Nesting
-from serve.parsing.xml_value import Value
 
-NAME = re.compile(r"[^\s<>{}=\"']+")
 _TAG_AT_END = re.compile(r"</?[a-z][^<>\n]*>?\Z|[>/]\Z", re.IGNORECASE)
 _LONGEST_TAG = 64
 
 
-class XmlParameters(Hermes):
+class TaggedArguments(Block):
+    """A call whose arguments have tags of their own."""
+
+    def __init__(self, *args: object) -> None:
+        super().__init__(*args)
+        self._name = ""
+        self._given: set[str] = set()
+        self._value = Value(None, {})
+        self._value_at = 0  # its first piece among `raw`
+        self._value_begin = 0
+        self._held: list[str] = []  # what may close the value
+        self._held_at = 0
+
+    def start_by_tags(self) -> None:
+        """Begins a call whose name is known."""
+        self.enter_call()
+        self._given = set()
+        self.out.by_tags = True
+        self.out.start_call(f"call_{self.out.calls}", self._name)
+
+    def no_parameter(self, raw: str) -> State | None:
+        """Takes text, or a marker, where the first parameter is due."""
+        raw = self.keep_space(raw)
+        return self.back_to_prose(raw, self.fault()) if raw else None
+
+    def cut_function(self, raw: str) -> State:
+        self.enter_call()
+        return self.release("unfinished_call")
+
+    def value(self, raw: str) -> None:
+        self.raw.append(raw)
+        text = self._value.feed(raw)
+        if text:
+            self.out.arguments(text)
+
+    def cut_value(self, raw: str) -> State:
+        self.out.arguments(self._value.cut())
+        return self.cut_call(raw)
+
+    def cut_call(self, raw: str) -> State:
+        """Ends the output inside the call; its arguments stay open, so that nobody takes them for complete."""
+        if not self._given:
+            self.out.arguments("{")
+        self.out.end_call(self.begin, "".join(self.raw), "unfinished_call")
+        self.raw = []
+        return State.CONTENT
+
+    def report(self, kind: ViolationKind, position: int, raw: str) -> None:
+        """Reports a fault of the call that leaves it readable."""
+        self.out.violation(kind, position, raw, self.out.calls - 1)
+
+
+class XmlParameters(TaggedArguments, Hermes):
     """Actions on values, whose closing tags may be letters of theirs, and on the call around them.
 
     Attributes:
@@ -34,36 +86,17 @@ class XmlParameters(Hermes):
     def __init__(self, *args: object) -> None:
         super().__init__(*args)
         self._wrapped = True
-        self._name = ""
-        self._given: set[str] = set()
         self._flaw: ViolationKind | None = None
-        self._value = Value(None, {})
+        self._value: UntypedValue = UntypedValue(None, {})
         self._closings = Closings()
         self._key = ""
-        self._value_at = 0  # its first piece among `raw`
-        self._value_begin = 0
         self._candidate = ""
-        self._held: list[str] = []
-        self._held_at = 0
 
     # Around the parameters
 
     def start_by_tags(self) -> None:
-        """Begins a call whose name is known."""
-        self.enter_call()
-        self._given = set()
         self._flaw = None
-        self.out.by_tags = True
-        self.out.start_call(f"call_{self.out.calls}", self._name)
-
-    def no_parameter(self, raw: str) -> State | None:
-        """Takes text, or a marker that cannot follow the name of the tool."""
-        raw = self.keep_space(raw)
-        return self.back_to_prose(raw, self.fault()) if raw else None
-
-    def cut_function(self, raw: str) -> State:
-        self.enter_call()
-        return self.release("unfinished_call")
+        super().start_by_tags()
 
     def space_between(self, raw: str) -> None:
         self.raw.append(raw)
@@ -74,14 +107,6 @@ class XmlParameters(Hermes):
         self.out.end_call(self.begin, "".join(self.raw), self._flaw)
         self.raw = []
         return state
-
-    def cut_call(self, raw: str) -> State:
-        """Ends the output inside the call; its arguments stay open, so that nobody takes them for complete."""
-        if not self._given:
-            self.out.arguments("{")
-        self.out.end_call(self.begin, "".join(self.raw), "unfinished_call")
-        self.raw = []
-        return State.CONTENT
 
     # A value
 
@@ -101,11 +126,11 @@ class XmlParameters(Hermes):
         """
         if key in self._given:
             self.report("duplicate_argument", place, tag)
-        if self.tools.properties(self._name) is None and not self.plausible(key):
+        if self.tools.properties(self._name) is None and not self.tools.may_have(self._name, key):
             self.report("unknown_argument", place, tag)
         opening = ", " if self._given else "{"
         self._given.add(key)
-        self._value = Value(self.tools.parameter(self._name, key), self.tools.schema(self._name), self.verbatim)
+        self._value = UntypedValue(self.tools.parameter(self._name, key), self.tools.schema(self._name), self.verbatim)
         self._closings = Closings(self.nesting, self._wrapped)
         self._key = key
         self._value_at = len(self.raw)
@@ -113,20 +138,12 @@ class XmlParameters(Hermes):
         self.out.arguments(f"{opening}{json.dumps(key, ensure_ascii=False)}: ")
         return State.VALUE
 
-    def plausible(self, key: str) -> bool:
-        """Returns whether a text may be the name of a parameter."""
-        return NAME.fullmatch(key) is not None or self.tools.parameter(self._name, key) is not None
-
     def may_follow(self, key: str) -> bool:
         """Returns whether a parameter of this name may come next."""
         properties = self.tools.properties(self._name)
-        return key not in self._given and self.plausible(key) and (properties is None or key in properties)
-
-    def value(self, raw: str) -> None:
-        self.raw.append(raw)
-        text = self._value.feed(raw)
-        if text:
-            self.out.arguments(text)
+        return key not in self._given and (
+            self.tools.may_have(self._name, key) if properties is None else key in properties
+        )
 
     def tag_in_value(self, raw: str) -> None:
         self._closings.opened(self.lexicon.kind(raw))
@@ -208,11 +225,3 @@ class XmlParameters(Hermes):
         self.out.arguments(self._value.finish(closed=closed))
         if self._closings.odd:
             self.report("ambiguous_value", self._value_begin, "".join(self.raw[self._value_at :]))
-
-    def cut_value(self, raw: str) -> State:
-        self.out.arguments(self._value.cut())
-        return self.cut_call(raw)
-
-    def report(self, kind: ViolationKind, position: int, raw: str) -> None:
-        """Reports a fault of the call that leaves it readable."""
-        self.out.violation(kind, position, raw, self.out.calls - 1)

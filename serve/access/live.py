@@ -2,12 +2,11 @@
 
 import asyncio
 import logging
-import sqlite3
 import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from serve.access.key_file import read_key_file
 from serve.access.key_record import KeyChanges
@@ -16,7 +15,8 @@ from serve.access.key_store import KeyStore
 from serve.access.oidc import TokenVerifier, fetch_provider_keys, read_provider_keys
 from serve.access.principal import Authenticate, everybody
 from serve.config.access import AccessConfig
-from serve.errors import ConfigError, SharedStateError
+from serve.errors import ConfigError
+from serve.shared.link import Link, LocalLink
 from serve.shared.report import Acknowledgement, Report, Reporter
 
 log = logging.getLogger("ray.serve.specgate.access")
@@ -39,47 +39,27 @@ class KeyQuery(NamedTuple):
     used: frozenset[str]
 
 
-class KeySource(Protocol):
-    """A process's source of the store's keys."""
+class KeyFeed:
+    """The store, for the processes that follow its changes."""
 
-    async def sync(self, version: int, used: frozenset[str]) -> KeyChanges:
+    def __init__(self, store: KeyStore) -> None:
+        self._store = store
+
+    async def sync_keys(self, version: int, used: frozenset[str]) -> KeyChanges:
         """Returns what has changed after a version, and notes which keys were used.
 
         The answer waits until there is something, a second at the most, so that a new key is valid everywhere at once.
 
         Raises:
-            SharedStateError: The store can't be reached.
-        """
-        ...
-
-    def close(self) -> None: ...
-
-
-class LocalKeySource:
-    """The store in this process."""
-
-    def __init__(self, store: KeyStore) -> None:
-        self._store = store
-
-    async def sync(self, version: int, used: frozenset[str]) -> KeyChanges:
-        """Returns what has changed after a version, once there is something, and notes which keys were used.
-
-        Raises:
-            SharedStateError: The file can't be used.
+            sqlite3.Error: The file can't be used.
         """
         until_s = time.monotonic() + _SYNC_PERIOD_S
-        try:
-            self._store.mark_used(used)
-            while True:
-                changes = self._store.changes_since(version)
-                if changes.version != version or time.monotonic() >= until_s:
-                    return changes
-                await asyncio.sleep(_LOOK_PERIOD_S)
-        except sqlite3.Error as error:
-            raise SharedStateError(f"The store of keys can't be used: {error}") from error
-
-    def close(self) -> None:
-        self._store.close()
+        self._store.mark_used(used)
+        while True:
+            changes = self._store.changes_since(version)
+            if changes.version != version or time.monotonic() >= until_s:
+                return changes
+            await asyncio.sleep(_LOOK_PERIOD_S)
 
 
 class _Watched:
@@ -111,17 +91,23 @@ class _Watched:
 
 
 class LiveAccess:
-    """The keys of one process, kept up to date by `run`. Access is required. A source of None is no store.
+    """The keys of one process, kept up to date by `run`. Access is required.
+
+    Args:
+        config: Says where keys come from.
+        store: The way to what has the methods of `KeyFeed`; None without a store.
+        own: The store, if it is this process's to close.
 
     Raises:
         ConfigError: The file of keys, or that of the identity provider, is bad.
     """
 
-    def __init__(self, config: AccessConfig, source: KeySource | None) -> None:
+    def __init__(self, config: AccessConfig, store: Link | None, own: KeyStore | None = None) -> None:
         verifier = TokenVerifier(config.oidc, lambda name: self.ring.tenant(name)) if config.oidc is not None else None
-        self.ring = KeyRing(config.stale_max_s if source is not None else None, verifier)
+        self.ring = KeyRing(config.stale_max_s if store is not None else None, verifier)
         self.authenticate: Authenticate = self.ring.authenticate
-        self._source = source
+        self._store = store
+        self._own = own
         self._reporter: Reporter[KeyQuery, KeyChanges] = Reporter(
             self._ask,
             lambda: KeyQuery(self.ring.version, self.ring.take_used()),
@@ -154,20 +140,20 @@ class LiveAccess:
 
     async def close(self) -> None:
         """Lets go of the store, once `run` has ended."""
-        if self._source is not None:
-            self._source.close()
+        if self._own is not None:
+            self._own.close()
 
     def _declared(self, path: Path) -> Callable[[], None]:
         return partial(self.ring.declare, *read_key_file(path))
 
     async def _sync(self) -> None:
-        if self._source is not None:
+        if self._store is not None:
             await self._reporter.sync()
 
     async def _ask(self, report: Report[KeyQuery, KeyChanges]) -> Acknowledgement[KeyChanges]:
         """Sends a report. Changes after a version are the same however often one asks, so a store keeps no answers."""
-        assert self._source is not None
-        changes = await self._source.sync(*report.content)
+        assert self._store is not None
+        changes = await self._store.call("sync_keys", *report.content)
         return Acknowledgement(report.number, report.seen + 1, changes)
 
     async def _fetch(self) -> None:
@@ -204,6 +190,20 @@ class OpenAccess:
 
 
 AnyAccess = OpenAccess | LiveAccess
+
+
+def live_access(config: AccessConfig, admin_api: Link | None) -> AnyAccess:
+    """Returns the keys of a gateway replica. Without an admin API, as in tests, the store is opened here.
+
+    Raises:
+        ConfigError: As of `LiveAccess`.
+    """
+    if config.mode == "off":
+        return OpenAccess()
+    if config.state_dir is None or admin_api is not None:
+        return LiveAccess(config, admin_api if config.state_dir is not None else None)
+    store = KeyStore(Path(config.state_dir), mends=True)
+    return LiveAccess(config, LocalLink(KeyFeed(store)), store)
 
 
 def _provider_keys(verifier: TokenVerifier, path: Path) -> Callable[[], None]:

@@ -10,7 +10,7 @@ from typing import Any, Self
 
 from serve.access.key_record import KeyChanges
 from serve.access.key_store import KeyStore
-from serve.access.live import LiveAccess, LocalKeySource, OpenAccess
+from serve.access.live import KeyFeed, LiveAccess, OpenAccess
 from serve.admin.app import AdminRoutes
 from serve.admin.audit import AuditLog
 from serve.admin.replicas import GatewayReplicas
@@ -21,6 +21,7 @@ from serve.errors import ConfigError, SharedStateError
 from serve.http1.listener import Listener
 from serve.http1.server import protocol_factory
 from serve.routing.endpoint import Endpoint
+from serve.shared.link import LocalLink
 
 log = logging.getLogger("ray.serve.specgate.admin")
 
@@ -38,10 +39,10 @@ class AdminApi:
         audit_dir = Path(admin.audit_dir) if admin.audit_dir else None
         self._audit = audit = AuditLog(audit_dir, key_file=admin.audit_key(parsed.access.state_dir))
         watch = Watch(self._replicas)
-        store = _store(Path(parsed.access.state_dir)) if parsed.access.state_dir else None
-        self._keys = LocalKeySource(store) if store is not None else None
+        self._store = store = _store(Path(parsed.access.state_dir)) if parsed.access.state_dir else None
+        self._keys = KeyFeed(store) if store is not None else None
         keyed = parsed.access.mode == "required"
-        access = LiveAccess(parsed.access, self._keys) if keyed else OpenAccess()
+        access = LiveAccess(parsed.access, LocalLink(self._keys) if self._keys else None) if keyed else OpenAccess()
         names = None if keyed else (admin.host.lower(), *admin.names)  # with keys, a page lacks one
         most = parsed.limits.max_body_bytes
         api = AdminRoutes(self._replicas, watch, audit, access.authenticate, most, store, names, tuple(parsed.models))
@@ -62,17 +63,14 @@ class AdminApi:
         self._replicas.announce(replica, Endpoint(url, key))
 
     async def sync_keys(self, version: int, used: frozenset[str]) -> KeyChanges:
-        """Called by every gateway replica over and over: what has changed among the keys after a version.
-
-        The answer waits for a change, a second at the most. `used` has the ids of the keys that the replica saw since
-        the last call.
+        """Called by every gateway replica over and over; see `KeyFeed`.
 
         Raises:
-            SharedStateError: There is no store, or it can't be used.
+            SharedStateError: There is no store.
         """
         if self._keys is None:
             raise SharedStateError("The admin API has no store of keys.")
-        return await self._keys.sync(version, used)
+        return await self._keys.sync_keys(version, used)
 
     async def close(self) -> None:
         """Ends an admin API without Ray."""
@@ -80,8 +78,8 @@ class AdminApi:
             task.cancel()
         await asyncio.wait(self._running)
         await self._listener.stop()
-        if self._keys is not None:
-            self._keys.close()
+        if self._store is not None:
+            self._store.close()
         self._audit.close()
 
     async def check_health(self) -> None:

@@ -6,13 +6,12 @@ from typing import Any, NamedTuple
 import fastapi
 
 from policies import Policy, PoolFacts
-from serve.access.live import AnyAccess
+from serve.access.live import AnyAccess, live_access
 from serve.access.metrics import show_keys
 from serve.config.gateway import GatewayConfig
 from serve.echo.live import EchoCanary
 from serve.echo.metrics import show_echo
 from serve.gateway.announcer import Announcer
-from serve.gateway.key_source import live_access
 from serve.gateway.part import OFF, Part
 from serve.gateway.pools import PoolKey
 from serve.gateway.ray_context import application, replica_name

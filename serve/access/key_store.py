@@ -25,6 +25,7 @@ from serve.access.principal import Principal
 from serve.access.rights import EVERY_TENANT, LOCAL, check_grant, check_manages, check_shares, shared_by
 from serve.access.tenants import Tenant
 from serve.access.token import digest, new_id, new_token, without_secrets
+from serve.config.rate_limits import Limits
 from serve.errors import InvalidRequestError
 from serve.shared.database_file import check, damage, is_damaged, is_odd, put_aside, transaction
 
@@ -107,10 +108,8 @@ class KeyStore:
         Raises:
             InsufficientScopeError: The issuer does not hold all that the key would.
         """
-        key_id = new_id()
-        token = new_token(key_id)
-        key = terms.record(key_id, (SecretHash(digest(token)),), self._clock())
-        key = replace(key, shared=shared_by(issuer))
+        issued = issue(terms, self._clock(), shared_by(issuer))
+        key = issued.key
         check_grant(issuer, key)
         with self._change() as version:
             self._db.execute(
@@ -118,7 +117,7 @@ class KeyStore:
                 (key.id, key.tenant, version, msgspec.json.encode(key)),
             )
             witness(key)
-        return IssuedKey(key, token)
+        return issued
 
     def rotate(
         self,
@@ -134,15 +133,17 @@ class KeyStore:
             InvalidRequestError: There is no such key.
             InsufficientScopeError: The issuer does not hold all that the key does.
         """
-        token = new_token(key_id)
         with self._change() as version:
             key = self._key(key_id, issuer)
             check_grant(issuer, key)
             check_shares(issuer, key)
-            key = rotated(key, token, self._clock() + grace_s)
-            self._put(key, version)
-            witness(key)
-        return IssuedKey(key, token)
+            issued = rotated(key, self._clock() + grace_s)
+            self._db.execute(
+                "UPDATE keys SET record = ?, version = ? WHERE id = ?",
+                (msgspec.json.encode(issued.key), version, key_id),
+            )
+            witness(issued.key)
+        return issued
 
     def revoke(
         self, key_id: str, issuer: Principal = LOCAL, witness: Callable[[KeyRecord], None] = _nobody
@@ -176,7 +177,7 @@ class KeyStore:
             "SELECT record, last_used_day FROM keys WHERE NOT revoked AND (? IS NULL OR tenant = ?) ORDER BY rowid",
             (tenant, tenant),
         )
-        return tuple(replace(_record(record), last_used_day=day) for record, day in rows)
+        return tuple(replace(_read(record, KeyRecord), last_used_day=day) for record, day in rows)
 
     def set_tenant(
         self, name: str, terms: TenantRow, issuer: Principal = LOCAL, witness: Callable[[Tenant], None] = _nobody
@@ -218,7 +219,7 @@ class KeyStore:
     def tenants(self) -> tuple[Tenant, ...]:
         """Returns the tenants that have terms of their own, by name."""
         rows = self._db.execute("SELECT terms FROM tenants WHERE NOT removed ORDER BY name")
-        return tuple(_tenant(terms) for (terms,) in rows)
+        return tuple(_read(terms, Tenant) for (terms,) in rows)
 
     def changes_since(self, version: int) -> KeyChanges:
         """Returns what has changed after a version; everything, if this store can't tell."""
@@ -232,9 +233,9 @@ class KeyStore:
         return KeyChanges(
             newest,
             whole,
-            tuple(_record(record) for _, revoked, record in keys if not revoked),
+            tuple(_read(record, KeyRecord) for _, revoked, record in keys if not revoked),
             tuple(key_id for key_id, revoked, _ in keys if revoked and not whole),
-            tuple(_tenant(terms) for _, removed, terms in tenants if not removed),
+            tuple(_read(terms, Tenant) for _, removed, terms in tenants if not removed),
             tuple(name for name, removed, _ in tenants if removed and not whole),
         )
 
@@ -322,14 +323,9 @@ class KeyStore:
         row = self._db.execute("SELECT record FROM keys WHERE id = ? AND NOT revoked", (key_id,)).fetchone()
         if row is None:
             raise InvalidRequestError(f"There is no key with the id {without_secrets(key_id[:64])!r}.", param="id")
-        key = _record(row[0])
+        key = _read(row[0], KeyRecord)
         check_manages(issuer, key.tenant)
         return key
-
-    def _put(self, key: KeyRecord, version: int) -> None:
-        self._db.execute(
-            "UPDATE keys SET record = ?, version = ? WHERE id = ?", (msgspec.json.encode(key), version, key.id)
-        )
 
 
 def _make_tables(database: sqlite3.Connection) -> None:
@@ -351,20 +347,20 @@ def _make_tables(database: sqlite3.Connection) -> None:
         raise damage("its tables are not those of this version")
 
 
-def rotated(key: KeyRecord, token: str, old_until_s: float) -> KeyRecord:
+def issue(terms: KeyTerms, now_s: float, shared: tuple[tuple[str, Limits], ...] = ()) -> IssuedKey:
+    """Returns a new key with these terms; `shared` is as of `Principal`."""
+    key_id = new_id()
+    token = new_token(key_id)
+    key = terms.record(key_id, (SecretHash(digest(token)),), now_s)
+    return IssuedKey(replace(key, shared=shared), token)
+
+
+def rotated(key: KeyRecord, old_until_s: float) -> IssuedKey:
     """Returns a key with another secret in front of the one it has. The old secret is valid until `old_until_s`, in
     Unix time.
     """
-    old = key.hashes[0]
-    return replace(key, hashes=(SecretHash(digest(token)), SecretHash(old.sha256, old_until_s)))
-
-
-def _record(data: bytes) -> KeyRecord:
-    return _read(data, KeyRecord)
-
-
-def _tenant(data: bytes) -> Tenant:
-    return _read(data, Tenant)
+    token, old = new_token(key.id), key.hashes[0]
+    return IssuedKey(replace(key, hashes=(SecretHash(digest(token)), SecretHash(old.sha256, old_until_s))), token)
 
 
 def _read(data: bytes, kind: type[Row]) -> Row:

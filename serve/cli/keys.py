@@ -9,10 +9,9 @@ import typer
 from pydantic import ValidationError
 
 from serve.access.key_file import KeyTerms, key_row, read_key_file
-from serve.access.key_record import SecretHash
-from serve.access.key_store import GRACE_S, rotated
-from serve.access.listing import key_object
-from serve.access.token import claimed_id, digest, new_id, new_token
+from serve.access.key_store import GRACE_S, IssuedKey, issue, rotated
+from serve.access.listing import issued_object
+from serve.access.token import claimed_id
 from serve.cli.admin_api import LOCAL, Url
 from serve.cli.key_service import Object, StateDir, key_service, limits_of
 from serve.cli.output import Json, console, print_json, print_table
@@ -68,7 +67,7 @@ def create(
         expires=datetime.now(UTC) + timedelta(days=days) if days is not None else None,
     )
     if file:
-        _print_row(*_made(terms), as_json)
+        _print_row(issue(terms, datetime.now(UTC).timestamp()), as_json)
         return
     with key_service(url, state_dir, begins=True) as keys:
         _show(keys.create(terms), as_json)
@@ -93,9 +92,7 @@ def rotate(
         known = {key.id: key for key in read_key_file(file)[1]}
         if key_id not in known:
             raise ConfigError(f"{file} has no key with the id {key_id}")
-        token = new_token(key_id)
-        key = rotated(known[key_id], token, datetime.now(UTC).timestamp() + grace_s)
-        _print_row({**key_object(key), "token": token}, key_row(key), as_json)
+        _print_row(rotated(known[key_id], datetime.now(UTC).timestamp() + grace_s), as_json)
         return
     with key_service(url, state_dir) as keys:
         _show(keys.rotate(key_id, grace_s), as_json)
@@ -140,21 +137,14 @@ def _terms(**fields: Any) -> KeyTerms:
         raise ConfigError(first_problem(error, "the key")) from error
 
 
-def _made(terms: KeyTerms) -> tuple[Object, str]:
-    """Returns a new key with its token, and its row for the declarative file."""
-    key_id = new_id()
-    token = new_token(key_id)
-    key = terms.record(key_id, (SecretHash(digest(token)),), datetime.now(UTC).timestamp())
-    return {**key_object(key), "token": token}, key_row(key)
-
-
-def _print_row(key: Object, row: str, as_json: bool) -> None:
-    """Prints the row where it can be appended to a file, and the token beside it."""
+def _print_row(issued: IssuedKey, as_json: bool) -> None:
+    """Prints the key's row for the declarative file where it can be appended to that, and the token beside it."""
+    row = key_row(issued.key)
     if as_json:
-        print_json({**key, "row": row})
+        print_json({**issued_object(issued), "row": row})
         return
     sys.stdout.write(row)
-    sys.stderr.write(f"The token, shown only once: {key['token']}\n")
+    sys.stderr.write(f"The token, shown only once: {issued.token}\n")
 
 
 def _show(key: Object, as_json: bool) -> None:

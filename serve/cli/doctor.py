@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from serve.cli.output import FOUND, Json, console, print_json
+from serve.cli.output import FOUND, Json, console, print_finding, print_json
 from serve.config import layers
 from serve.config.exposure import listening_host
 from serve.errors import ConfigError
@@ -18,7 +18,6 @@ from serve.tools.doctor.decider import Decider
 from serve.tools.doctor.engine_line import examine_line, stated_facts
 from serve.tools.doctor.store import try_store
 
-_STYLE = {"error": "red", "warning": "yellow", "info": "cyan"}
 _SHOWN_CAUSES = 3  # of a cell; `--json` has all
 _OURS = ("model", "pool", "kind", "settings", "opt_out", "proven", "canary_share", "qualification")  # not an engine's
 
@@ -99,9 +98,7 @@ def _print(report: dict[str, Any]) -> None:
 
 def _print_findings(out: Any, findings: list[dict[str, Any]]) -> None:
     for finding in findings:
-        subject = "/".join(filter(None, (finding["model"], finding["pool"])))
-        out.print(f"[{_STYLE[finding['level']]}]{finding['level']:8}[/] {subject}: ", end="")
-        out.print(finding["message"], markup=False)
+        print_finding(finding["level"], "/".join(filter(None, (finding["model"], finding["pool"]))), finding["message"])
         for cure in finding["cures"]:
             out.print(f"         cure: {cure}", markup=False)
 

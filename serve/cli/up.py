@@ -10,16 +10,15 @@ import typer
 import yaml
 from rich.table import Table
 
-from serve.cli.output import FOUND, Json, console, print_json
+from serve.cli.output import FOUND, Json, console, print_finding, print_json
 from serve.config import layers
 from serve.errors import ConfigError
 from serve.launch.check import CheckReport, check_file
-from serve.launch.findings import ClusterFinding
+from serve.launch.cluster_rules import ClusterFinding
 from serve.launch.memory import GIB
 from serve.tools.doctor.checkup import examine
 from serve.tools.doctor.decider import Decider
 
-_STYLE = {"error": "red", "todo": "magenta", "warning": "yellow"}
 _RENDERED = Path("run")
 
 
@@ -81,8 +80,7 @@ def _print(report: CheckReport) -> None:
     if report.fits:
         out.print(_memory(report))
     for finding in report.findings:
-        out.print(f"[{_STYLE[finding.level]}]{finding.level:8}[/]{finding.about}: ", end="")
-        out.print(finding.message, markup=False)
+        print_finding(finding.level, finding.about, finding.message)
     todo = sum(finding.level == "todo" for finding in report.findings)
     if not report.ok:
         out.print("[red]cannot work as configured[/]")

@@ -13,7 +13,7 @@ from serve.config.pool import HOSTED, ModelConfig, PoolConfig
 from serve.config.seats import seat_findings
 from serve.errors import ConfigError
 from serve.launch import cluster, cluster_rules
-from serve.launch.findings import ClusterFinding
+from serve.launch.cluster_rules import ClusterFinding
 from serve.launch.memory import GIB, GPU_MEMORY_GIB, Estimate, estimate, tensor_parallel
 from serve.launch.model_shape import shape_of
 from serve.launch.placement import Demand, Node, place, why_unplaced

@@ -7,16 +7,30 @@ import json
 import re
 import sys
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from serve.launch.cluster import Document, StartCommand, docker_options, option_values, start_commands
-from serve.launch.findings import ClusterFinding
 
 # Ray Serve reads them when a process starts; without them the data plane costs thirty times as much (ADR 0002).
 FLAGS = {"RAY_SERVE_ENABLE_HA_PROXY": "1", "RAY_SERVE_THROUGHPUT_OPTIMIZED": "1"}
 _LOCAL_NEEDS = (("provider", "head_ip"), ("provider", "worker_ips"), ("auth", "ssh_user"))
 _EXAMPLE_NETS = tuple(map(ipaddress.ip_network, ("192.0.2.0/24", "198.51.100.0/24", "203.0.113.0/24")))
 _ROLES = ("head", "worker")
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterFinding:
+    """One thing to fix.
+
+    Attributes:
+        level: `error` (it can't work), `todo` (a placeholder to replace), `warning` (it may not work).
+    """
+
+    level: Literal["error", "todo", "warning"]
+    about: str
+    message: str
 
 
 def check(document: Document) -> Iterator[ClusterFinding]:

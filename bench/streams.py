@@ -15,10 +15,10 @@ from typing import Any
 
 import openai
 
+from lab.deltas import fold_deltas
 from models.dialogues import Dialogue
 from models.held_out import held_out
 from serve.config.gateway import GatewayConfig
-from serve.parsing.deltas import fold_deltas
 
 ROOT = Path(__file__).parents[1]
 ENGINE_ENVIRONMENT = {

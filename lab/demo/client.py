@@ -7,8 +7,8 @@ from typing import Any
 
 import openai
 
+from lab.deltas import fold_deltas
 from lab.demo.examples import Example, ExampleResult
-from serve.parsing.deltas import fold_deltas
 
 _DRAFTS = {"x-specgate-drafts": "true"}
 

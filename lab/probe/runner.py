@@ -11,13 +11,13 @@ from typing import Any
 import httpx
 from openai import AsyncOpenAI, OpenAIError
 
+from lab.deltas import fold_deltas
 from lab.probe.check import check
 from lab.probe.k2vv import RequestSet
 from lab.probe.plan import Cell, ProbePlan, with_version
 from lab.probe.trace import Trace, cause
 from lab.probe.trial_log import BLAMELESS, REFUSED, TrialLog
 from serve.errors import ConfigError
-from serve.parsing.deltas import fold_deltas
 
 _OF_THE_SDK = ("model", "messages", "stream")  # everything else goes into the body as it is
 

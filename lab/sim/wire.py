@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from lab.deltas import fold_deltas
 from lab.sim.deltas import Delta
 from lab.sim.generation import Generation
-from serve.parsing.deltas import fold_deltas
 
 
 def error_body(message: str, kind: str, status: int, param: str | None = None) -> dict[str, Any]:

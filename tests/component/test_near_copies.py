@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 from support.guard_stack import chunks_in, healing, post
 
+from lab.deltas import fold_deltas
 from lab.probe.echo import EchoPrompt
 from lab.sim import SimSettings
 from serve.guard.core import Outcome
-from serve.parsing.deltas import fold_deltas
 
 SLIPPING = SimSettings(model="m", num_speculative_tokens=3, slips=1.0)
 PROMPT = EchoPrompt.of(1)

@@ -15,11 +15,11 @@ from bench.public.arms import Row, judged, play
 from bench.public.picture import picture
 from bench.public.suites import SUITES, PublicCase
 from bench.public.written_calls import FORMS
+from lab.deltas import fold_deltas
 from lab.probe.plan import ProbePlan
 from lab.sim import SimSettings
 from lab.sim.generation import Generation
 from serve.errors import ConfigError
-from serve.parsing.deltas import fold_deltas
 from tests.support.sims import engine
 
 BFCL = {

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lab.deltas import fold_deltas
 from serve.parsing import StreamParser
-from serve.parsing.deltas import fold_deltas
 from serve.stream.line import Line
 from serve.stream.parsed import Parsed
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from lab.deltas import fold_deltas
 from lab.sim import SimSettings
 from lab.sim.generation import Generation
 from serve.echo.prompt import NAMES, EchoPrompt
-from serve.parsing.deltas import fold_deltas
 from serve.quarantine.sequential import SequentialTest
 
 

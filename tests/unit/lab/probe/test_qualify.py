@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from lab.deltas import fold_deltas
 from lab.probe.departure import departure, wrong_number
 from lab.probe.qualify import PAIR_TESTS, Ask, Heard, QualifyTerms, compare, qualify
 from lab.probe.trace import Trace
@@ -13,7 +14,6 @@ from lab.sim.faults import FAULTS
 from lab.sim.generation import Generation
 from policies.qualification import FORBIDDEN
 from serve.config.qualifications import EngineVerdict
-from serve.parsing.deltas import fold_deltas
 
 
 def simulated(**settings: Any) -> Ask:

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lab.deltas import fold_deltas
 from lab.sim import FAULTS, SimSettings
 from lab.sim.formats import FORMATS
 from lab.sim.generation import Generation
 from lab.sim.schema_instance import NoInstanceError, instance_of
 from serve import parsing
 from serve.errors import ConfigError
-from serve.parsing.deltas import fold_deltas
 
 PARAMETERS = {
     "type": "object",

@@ -1,6 +1,6 @@
 """Folding OpenAI deltas into a message."""
 
-from serve.parsing.deltas import fold_deltas
+from lab.deltas import fold_deltas
 
 
 def entry(index: int, **function: str) -> dict[str, object]:

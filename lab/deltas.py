@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-TEXTS = ("reasoning", "reasoning_content", "content")  # vLLM and other engines name reasoning differently
+_TEXTS = ("reasoning", "reasoning_content", "content")  # vLLM and other engines name reasoning differently
 
 
 def fold_deltas(deltas: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
@@ -13,7 +13,7 @@ def fold_deltas(deltas: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     message: dict[str, Any] = {}
     calls: dict[int, dict[str, Any]] = {}
     for delta in deltas:
-        for name in TEXTS:
+        for name in _TEXTS:
             if text := delta.get(name):
                 message[name] = message.get(name, "") + text
         for entry in delta.get("tool_calls") or ():

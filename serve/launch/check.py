@@ -1,4 +1,7 @@
-"""Checks a cluster file against the Serve config that it deploys and the hardware that it names."""
+"""Checks a cluster file against the Serve config that it deploys and the hardware that it names.
+
+What is wrong with the config itself, `specgate doctor` says.
+"""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
@@ -6,11 +9,9 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from serve.config import layers
-from serve.config.early import unknown_options
 from serve.config.exposure import listening_host, open_gateway
 from serve.config.gateway import GatewayConfig, args_of
 from serve.config.pool import HOSTED, ModelConfig, PoolConfig
-from serve.config.seats import seat_findings
 from serve.errors import ConfigError
 from serve.launch import cluster, cluster_rules
 from serve.launch.cluster_rules import ClusterFinding
@@ -81,11 +82,10 @@ def check_file(path: str | Path) -> CheckReport:
     except ConfigError as error:
         findings.append(ClusterFinding("error", str(local), str(error)))
         return CheckReport(local, None, nodes, {}, (), tuple(findings))
-    findings += [ClusterFinding("error", f"{model}/{pool}", text) for model, pool, text in unknown_options(config)]
     findings += [*_serving(document, served), *_open(config, served), *_application(config)]
     placement, unplaced = _placed(config, nodes)
     fits = tuple(_fit(*entry) for entry in config.each_pool("vllm"))
-    findings += [*unplaced, *_parallelism(config), *_seats(config), *_memory(fits), *_containers(document, config)]
+    findings += [*unplaced, *_parallelism(config), *_memory(fits), *_containers(document, config)]
     return CheckReport(local, config, nodes, placement, fits, tuple(findings))
 
 
@@ -163,12 +163,6 @@ def _parallelism(config: GatewayConfig) -> Iterator[ClusterFinding]:
         if any(bundle.get("GPU", 0) > 1 for bundle in bundles):
             text = "vLLM takes one GPU from each bundle: give one placement_group_bundles entry with GPU: 1 per GPU"
             yield ClusterFinding("error", f"{name}/{pool}", text)
-
-
-def _seats(config: GatewayConfig) -> Iterator[ClusterFinding]:
-    for model, pool, level, text in seat_findings(config):
-        if level == "warning":
-            yield ClusterFinding("warning", f"{model}/{pool}", text)
 
 
 def _fit(name: str, model: ModelConfig, pool: str, settings: PoolConfig) -> Fit:

@@ -86,6 +86,22 @@ def test_a_variant_is_written_out_for_ray(specgate: Run, started: list[list[str]
     assert "extends" not in written
 
 
+def test_each_finding_of_doctor_is_told_once(specgate: Run, started: list[list[str]], tmp_path: Path) -> None:
+    pool = {"max_ongoing_requests": 64, "engine_args": {"such-option": 1}}
+    args = {"models": {"kimi-k2.6": {"pools": {"speculative": pool}}}}
+    served = {"extends": str(ROOT / "deploy/h20-kimi-qwen.yaml"), "applications": [{"name": "specgate", "args": args}]}
+    config = tmp_path / "config.yaml"
+    config.write_text(yaml.safe_dump(served))
+    start = yaml.safe_load((ROOT / "cluster.yaml").read_text())["head_start_ray_commands"][1]
+    path = mine(tmp_path, head_start_ray_commands=[start, f"specgate deploy --config {config} --no-wait"])
+    code, output = specgate("up", "--check", "--json", path)
+    findings = json.loads(output)["findings"]
+    assert code == 1
+    for level, text in (("error", "vLLM has no engine argument 'such-option'"), ("warning", "its engine runs 25")):
+        (found,) = [each for each in findings if text in each["message"]]
+        assert (found["level"], found["about"]) == (level, "kimi-k2.6/speculative")
+
+
 def test_what_can_t_work_is_not_started(specgate: Run, started: list[list[str]], tmp_path: Path) -> None:
     code, output = specgate("up", mine(tmp_path, docker={"image": "x", "container_name": None}))
     assert code == 1

@@ -209,13 +209,6 @@ def test_an_engine_that_asks_for_fewer_gpus_than_it_uses_is_told(check: Check) -
     assert "the engine needs 16 GPUs" in "\n".join(errors(check({}, at(SPEC, wide))))
 
 
-def test_a_pool_that_takes_more_requests_than_its_engine_runs_is_told(check: Check) -> None:
-    report = check({}, at(SPEC, {"max_ongoing_requests": 64}))
-    assert errors(report) == []
-    (reply,) = [each for each in report.findings if "its engine runs 25" in each.message]
-    assert (reply.level, reply.about) == ("warning", "kimi-k2.6/speculative")
-
-
 def test_a_start_command_that_can_t_be_read_is_told(check: Check) -> None:
     with pytest.raises(ConfigError, match="is a JSON mapping of names"):
         check({"worker_start_ray_commands": ["ray start --address=x --resources='{h20}'"]})

@@ -76,13 +76,11 @@ class Meter(Stage):
         takes_out: bool,
         ids: TokenIds | None = None,
         kept: KeptPrefix | None = None,
-        *,
-        status: int = 0,
     ) -> None:
         self.pool = pool
         self.speculative = speculative
         self.takes_out = takes_out
-        self.status = status
+        self.status = 0
         self._ids = ids
         self._kept = kept
         self.chunks = 0

@@ -74,14 +74,16 @@ def test_a_stream_that_breaks_off_keeps_its_last_bytes() -> None:
 
 @pytest.mark.parametrize("members", [{"choices": [TEXT], "usage": USAGE}, {"usage": USAGE, "choices": [TEXT]}])
 def test_a_whole_answer_tells_its_usage_wherever_it_stands(members: dict[str, object]) -> None:
-    meter = Meter("p", False, takes_out=False, status=200)
+    meter = Meter("p", False, takes_out=False)
+    meter.answered(200)
     meter.whole(json.dumps(members).encode())
     assert meter.usage == Usage(12, 5, 7)
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"[]", b'{"usage":null}', b'{"usage":5}', b"\xff"])
 def test_an_answer_that_tells_nothing_has_no_usage(body: bytes) -> None:
-    meter = Meter("p", False, takes_out=False, status=200)
+    meter = Meter("p", False, takes_out=False)
+    meter.answered(200)
     meter.whole(body)
     assert meter.usage is None
 
@@ -98,7 +100,8 @@ def test_an_answer_that_tells_nothing_has_no_usage(body: bytes) -> None:
 )
 def test_numbers_that_can_not_be_true_are_no_usage_and_reach_no_client(usage: dict[str, object]) -> None:
     """They were charged: a negative number refilled the bucket."""
-    meter = Meter("p", False, takes_out=True, status=200)
+    meter = Meter("p", False, takes_out=True)
+    meter.answered(200)
     assert read(meter, stream(TEXT, {**TELLS, "usage": usage}), []) == stream(TEXT)
     assert meter.usage is None
     meter.whole(json.dumps({"choices": [TEXT], "usage": usage}).encode())
@@ -106,13 +109,15 @@ def test_numbers_that_can_not_be_true_are_no_usage_and_reach_no_client(usage: di
 
 
 def test_no_more_is_cached_than_the_prompt_has() -> None:
-    meter = Meter("p", False, takes_out=True, status=200)
+    meter = Meter("p", False, takes_out=True)
+    meter.answered(200)
     usage = {"prompt_tokens": 5, "completion_tokens": 7, "prompt_tokens_details": {"cached_tokens": 50}}
     meter.whole(json.dumps({"usage": usage}).encode())
     assert meter.usage == Usage(5, 5, 7)
 
 
 def test_what_is_no_chunk_of_an_answer_is_not_counted() -> None:
-    meter = Meter("p", False, takes_out=False, status=200)
+    meter = Meter("p", False, takes_out=False)
+    meter.answered(200)
     Line([meter]).feed(b": still here\n\n" + stream(TEXT, TELLS))
     assert meter.chunks == 1

@@ -152,7 +152,8 @@ def test_a_stage_that_is_over_gets_no_more() -> None:
 
 def test_a_whole_answer_is_measured_and_stays_as_it_is() -> None:
     answer = json.dumps({"choices": [{"message": {"content": "x" * 200}}], "usage": {"prompt_tokens": 12}}).encode()
-    meter = Meter("p", False, False, status=200)
+    meter = Meter("p", False, False)
+    meter.answered(200)
     assert LastFrames().whole(meter.whole(answer)) == answer
     assert meter.usage == Usage(12, 0, 0)
 

@@ -56,11 +56,8 @@ class Thinking:
         return values[0] if values else None
 
     def thinks(self, arguments: Mapping[str, Any], default: bool | None = None) -> bool:
-        """Returns whether the model is to think, or may.
-
-        Args:
-            arguments: Of the chat template.
-            default: The pool's choice where they do not say; None for the template's own.
+        """Returns whether the model is to think, or may, by the arguments of the chat template. The default is the
+        pool's choice where they do not say; None for the template's own.
         """
         if self.start in ("always", "channel"):
             return True
@@ -70,12 +67,7 @@ class Thinking:
         return (self.default if default is None else default) if said is None else said
 
     def starts_inside(self, arguments: Mapping[str, Any], default: bool | None = None) -> bool:
-        """Returns whether an output starts inside reasoning, its opening tag in the prompt.
-
-        Args:
-            arguments: As of `thinks`.
-            default: As of `thinks`.
-        """
+        """Returns whether an output starts inside reasoning, its opening tag in the prompt; see `thinks`."""
         if self.start != "switch":
             return self.start == "always"
         said = self.said(arguments)
@@ -102,8 +94,7 @@ class Family:
     """One family of models, as far as their text is concerned.
 
     Attributes:
-        name: Ours.
-        grammar: One of `GRAMMARS`.
+        grammar: One of `GRAMMARS`, which is its name here.
         models: Matches the last part of a model's name, whatever its case.
         architectures: Of the model's `config.json`. Families may share one.
         parsers: The engines' own names of parsers that read the family's calls; vLLM's and SGLang's. Families may share
@@ -112,7 +103,6 @@ class Family:
         thinking: Its switch.
     """
 
-    name: str
     grammar: str
     models: str
     architectures: frozenset[str]
@@ -137,18 +127,8 @@ class Family:
         return self._leak.match(leak) is not None
 
 
-def _family(
-    name: str,
-    models: str,
-    architectures: str,
-    parsers: str,
-    leak: str,
-    thinking: Thinking,
-    grammar: str | None = None,
-) -> Family:
-    return Family(
-        name, grammar or name, models, frozenset(architectures.split()), frozenset(parsers.split()), leak, thinking
-    )
+def _family(grammar: str, models: str, architectures: str, parsers: str, leak: str, thinking: Thinking) -> Family:
+    return Family(grammar, models, frozenset(architectures.split()), frozenset(parsers.split()), leak, thinking)
 
 
 # How a block of `<tool_call>` goes on. GLM writes a bare name, all others an object or a tag.
@@ -324,4 +304,4 @@ def thinking_of(grammar: str | None) -> Thinking:
 
 def grammars_by_markup(leak: str) -> list[str]:
     """Returns the grammars whose calls begin as a leak does, in the table's order."""
-    return list(dict.fromkeys(family.grammar for family in FAMILIES if family.begins(leak)))
+    return [family.grammar for family in FAMILIES if family.begins(leak)]

@@ -55,13 +55,8 @@ def plain_text(value: Mapping[str, Any]) -> str:
 
 
 def audit(text: str, name: str, tools: Tools, *, by_tags: bool = False) -> list[ViolationKind]:
-    """Returns the violations of a complete call that its name, its keys and JSON alone reveal.
-
-    Args:
-        text: The arguments.
-        name: Of the tool.
-        tools: Those that the request declares.
-        by_tags: The grammar has a tag for each key, and reports itself one that comes twice.
+    """Returns the violations of a complete call that its name, its keys and JSON alone reveal. A grammar that has a tag
+    for each key reports itself one that comes twice.
     """
     kinds: list[ViolationKind] = []
     if tools and name not in tools:

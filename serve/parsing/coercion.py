@@ -31,27 +31,17 @@ class _NoFitError(Exception):
     """The text is no value of this type."""
 
 
-def types_of(schema: Schema | None, root: Schema | None = None, depth: int = _DEPTH) -> frozenset[str]:
-    """Returns all JSON types that a schema allows; a string if it states none.
-
-    Args:
-        schema: The schema of one parameter.
-        root: The schema that `$ref` refers to; the parameter's own if not given.
-        depth: Limit of nested references and unions.
+def types_of(schema: Schema | None, root: Schema | None = None) -> frozenset[str]:
+    """Returns all JSON types that the schema of a parameter allows; a string if it states none. `$ref` refers to the
+    root; to the parameter's own schema if there is none.
     """
-    return stated_types(schema, schema if root is None else root, depth) or frozenset({"string"})
+    return stated_types(schema, schema if root is None else root) or frozenset({"string"})
 
 
-def stated_types(schema: Schema | None, root: Schema | None, depth: int = _DEPTH) -> frozenset[str]:
-    """Returns the JSON types that a schema states, which may be none.
-
-    Args:
-        schema: The schema of one parameter.
-        root: The schema that `$ref` refers to.
-        depth: Limit of nested references and unions.
-    """
+def stated_types(schema: Schema | None, root: Schema | None) -> frozenset[str]:
+    """Returns the JSON types that a schema states, which may be none. `$ref` refers to the root."""
     types: set[str] = set()
-    for each in alternatives(schema, root, depth):
+    for each in alternatives(schema, root):
         own = _own_types(each)
         if each.get("nullable") is True:  # OpenAPI's spelling
             own |= {"null"} if own else {"string", "null"}
@@ -59,12 +49,12 @@ def stated_types(schema: Schema | None, root: Schema | None, depth: int = _DEPTH
     return frozenset(types)
 
 
-def alternatives(schema: Any, root: Schema | None, depth: int = _DEPTH) -> Iterator[Schema]:
+def alternatives(schema: Any, root: Schema | None) -> Iterator[Schema]:
     """Yields a schema, and those that its unions and references lead to.
 
     Each reference is followed once: unions of references to themselves grow.
     """
-    return _alternatives(schema, root, depth, set())
+    return _alternatives(schema, root, _DEPTH, set())
 
 
 def _alternatives(schema: Any, root: Schema | None, depth: int, followed: set[str]) -> Iterator[Schema]:
@@ -170,12 +160,8 @@ _READERS: dict[str, Callable[[str], Any]] = {
 
 
 def coerce(value: str, schema: Schema, root: Schema | None = None) -> Any:
-    """Returns the value that the schema asks for, or the text itself if it does not fit.
-
-    Args:
-        value: The text between the tags.
-        schema: The schema of the parameter.
-        root: The schema that `$ref` refers to; the parameter's own if not given.
+    """Returns the value that the schema of a parameter asks for, or the text itself if it does not fit; see `types_of`
+    for the root.
     """
     types = types_of(schema, root)
     if "null" in types and (value.lower() == "null" or (value == "None" and _none_is_null(types))):

@@ -11,7 +11,7 @@ from serve.parsing.json_call import JSON_SPACE
 from serve.parsing.kimi_k2 import KimiK2
 from serve.parsing.lexer import Lexicon
 from serve.parsing.machine import Row, State
-from serve.parsing.prose import THINK, reasoning_table
+from serve.parsing.prose import THINK, Prose, reasoning_table
 from serve.parsing.turns import END_OF_TURN, Turns, with_turns
 
 _MARKERS = {
@@ -128,7 +128,7 @@ class DeepSeekV3(KimiK2, Turns):
                 on={kind: action for kind, action in KimiK2.table[State.HEADER].on.items() if kind != "arguments"},
             ),
         },
-        also={"result": KimiK2.stray},
+        also={"result": Prose.stray},
     )
     reasoning_only: ClassVar[Mapping[State, Row]] = reasoning_table("section", "call")
 

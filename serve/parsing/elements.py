@@ -70,12 +70,7 @@ def takes_lists(schema: Schema | None, root: Schema | None) -> bool:
 
 
 def value_of(element: Element, root: Schema | None) -> Any:
-    """Returns the JSON value of an element.
-
-    Args:
-        element: The element.
-        root: The schema that `$ref` refers to.
-    """
+    """Returns the JSON value of an element. `$ref` refers to the root."""
     schema = element.schema
     types = _types(schema, root)
     if not element.children:
@@ -98,11 +93,8 @@ def value_of(element: Element, root: Schema | None) -> Any:
 
 
 def values_of(elements: Sequence[Element], root: Schema | None) -> Any:
-    """Returns the value of an element, or of several with the same name, which are a list.
-
-    Args:
-        elements: The elements.
-        root: The schema that `$ref` refers to.
+    """Returns the value of an element, or of several with the same name, which are a list. `$ref` refers to the
+    root.
     """
     if len(elements) == 1:
         return value_of(elements[0], root)

@@ -35,15 +35,8 @@ class Envelope:
         return self._scanner.in_string
 
     def feed(self, text: str, place: int = 0) -> tuple[int, str]:
-        """Reads on.
-
-        Args:
-            text: The next piece.
-            place: Where in `text` to begin.
-
-        Returns:
-            The place after the object's end, or -1 if it has not come; and arguments to pass on. They come once the
-            name is known.
+        """Reads on, from a place of the next piece. Returns the place after the object's end, or -1 if it has not come;
+        and arguments to pass on, which come once the name is known.
         """
         while place < len(text):
             start = place

@@ -86,7 +86,7 @@ class Glm(XmlParameters):
         if self._in_wrapper:
             self.close_block(raw)
         elif self.out.at_call and not self.spoiled:
-            self.surplus_tag(raw)
+            self.stray(raw)
         else:
             self.stray_tag(raw)
         self._in_wrapper = False

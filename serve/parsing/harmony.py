@@ -143,9 +143,6 @@ class Harmony(JsonCall):
             self.out.violation("stray_text", self._bare_at, "".join(self._bare))
         self._bare = []
 
-    def stray(self, raw: str) -> None:
-        self.out.violation("stray_marker", self.position, raw)
-
     def stray_end(self, raw: str) -> State:
         """Takes the end of a message that did not begin."""
         self._leave()
@@ -332,15 +329,6 @@ class Harmony(JsonCall):
         meant = self.tools.names.meant_by(recipient)
         return (meant[0] if len(meant) == 1 else name or recipient), True
 
-    def end_call(self, raw: str) -> State:
-        self._raw.append(raw)
-        self._finish_call()
-        return State.BETWEEN
-
-    def end_output(self, raw: str) -> State:
-        self._finish_call(cut=True)
-        return State.BETWEEN
-
     # Messages for others
 
     def _open_foreign(self, *, to_nobody: bool = False) -> State:
@@ -386,7 +374,7 @@ class Harmony(JsonCall):
         return State.BETWEEN
 
     _headers: ClassVar = {"start": start_message, "channel": channel_in_message}
-    _strays: ClassVar = {"message": stray, "constrain": stray}
+    _strays: ClassVar = {"message": JsonCall.stray, "constrain": JsonCall.stray}
     _ends: ClassVar = {"end": end_message, "return": end_message, "call": end_as_call}
     table: ClassVar[Mapping[State, Row]] = {
         State.BETWEEN: Row(
@@ -429,9 +417,9 @@ class Harmony(JsonCall):
             on={
                 "start": start_message,
                 "channel": start_header,
-                **dict.fromkeys(("end", "return", "call"), end_call),
+                **dict.fromkeys(("end", "return", "call"), JsonCall.end_call),
             },
-            end=end_output,
+            end=JsonCall.end_output,
             json=True,
             exact=True,
         ),

@@ -34,10 +34,8 @@ class Inferred(NamedTuple):
 def infer(arguments: Mapping[str, Any], tools: Tools, among: Iterable[str] = ()) -> Inferred | None:
     """Returns the tool that arguments fit, by names and types, or that they name themselves, if there is exactly one.
 
-    Args:
-        arguments: Of a call without a name, or the call as an object with its name and arguments.
-        tools: Those that are declared.
-        among: The only tools that can be meant; all if there is none.
+    They are those of a call without a name, or the call as an object with its name and arguments. Only the tools in
+    `among` can be meant, if there are any.
     """
     candidates = list(among) or list(tools)
     readings = [Inferred(name) for name in candidates if _fits(arguments, name, tools)]

@@ -66,6 +66,17 @@ class JsonCall(Prose):
         else:
             self.out.arguments(text.lstrip(JSON_SPACE))
 
+    def end_call(self, raw: str) -> State:
+        """Takes the end marker of the call."""
+        self._raw.append(raw)
+        self._finish_call()
+        return State.BETWEEN
+
+    def end_output(self, raw: str) -> State:
+        """Ends the output inside the call."""
+        self._finish_call(cut=True)
+        return State.BETWEEN
+
     def _finish_call(self, cut: bool = False) -> None:
         """Ends the call; one without its end marker is complete if its JSON is."""
         raw = "".join(self._raw)

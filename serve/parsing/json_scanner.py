@@ -29,15 +29,8 @@ class JsonScanner:
         """Reads on to the next sign that stands no deeper than `depth`.
 
         A sign is a bracket, a comma, a colon, or a quote that begins or ends a string. A bracket stands as deep as the
-        value that it opens or closes: the outermost ones at depth 0.
-
-        Args:
-            text: The next piece.
-            place: Where in `text` to begin.
-            depth: Signs that stand deeper are passed over.
-
-        Returns:
-            The place after the sign, or -1 if it has not come yet.
+        value that it opens or closes: the outermost ones at depth 0. Returns the place after the sign, or -1 if it has
+        not come yet.
         """
         while True:
             if self.in_string:

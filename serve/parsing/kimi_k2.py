@@ -97,9 +97,6 @@ class KimiK2(JsonCall):
         self._fail("unfinished_call")
         return State.CONTENT
 
-    def stray(self, raw: str) -> None:
-        self.out.violation("stray_marker", self.position, raw)
-
     def stray_arguments(self, raw: str) -> State | None:
         if not self.headless.search("".join(self.out.tail)[-64:]):
             self.stray(raw)
@@ -173,11 +170,6 @@ class KimiK2(JsonCall):
 
     # The arguments
 
-    def end_call(self, raw: str) -> State:
-        self._raw.append(raw)
-        self._finish_call()
-        return State.BETWEEN
-
     def end_call_and_section(self, raw: str) -> State:
         self._finish_call(cut=True)
         return self.close_section(raw)
@@ -190,15 +182,13 @@ class KimiK2(JsonCall):
         self._finish_call(cut=True)
         return self.open_section(raw)
 
-    def end_output(self, raw: str) -> State:
-        self._finish_call(cut=True)
-        return State.BETWEEN
-
     _calls: ClassVar = {"section": open_section, "call": open_call}
-    _strays: ClassVar = {**_calls, "end_call": stray, "arguments": stray_arguments}
+    _strays: ClassVar = {**_calls, "end_call": Prose.stray, "arguments": stray_arguments}
     table: ClassVar[Mapping[State, Row]] = {
-        State.REASONING: reasoning_row({**_calls, **dict.fromkeys(("end_section", "end_call", "arguments"), stray)}),
-        State.CONTENT: content_row({**_strays, "end_section": stray}),
+        State.REASONING: reasoning_row(
+            {**_calls, **dict.fromkeys(("end_section", "end_call", "arguments"), Prose.stray)}
+        ),
+        State.CONTENT: content_row({**_strays, "end_section": Prose.stray}),
         State.SECTION: Row(
             text=noise,
             on={
@@ -223,12 +213,12 @@ class KimiK2(JsonCall):
         State.ARGUMENTS: Row(
             text=JsonCall.read_arguments,
             on={
-                "end_call": end_call,
+                "end_call": JsonCall.end_call,
                 "call": end_call_at_next,
                 "end_section": end_call_and_section,
                 "section": end_call_at_section,
             },
-            end=end_output,
+            end=JsonCall.end_output,
             json=True,
         ),
         State.BETWEEN: content_row({**_strays, "end_section": close_section}),

@@ -234,7 +234,7 @@ class KimiK3(JsonCall):
 
     def stray(self, raw: str) -> None:
         self._report_noise()
-        self.out.violation("stray_marker", self.position, raw)
+        super().stray(raw)
 
     def think_in_reasoning(self, raw: str) -> None:
         """Takes the tag that opens reasoning once it has begun: the template's own, or one too many."""

@@ -12,12 +12,9 @@ _RUN = b"0" * _LONG_DIGITS
 
 
 def has_long_numbers(text: bytes) -> bool:
-    """Returns whether a text holds more digits in long numbers than any that is meant well.
+    """Returns whether a text, which should be JSON, holds more digits in long numbers than any that is meant well.
 
     Long numbers in strings count too; no model reads that many digits. For most texts every 250th byte tells.
-
-    Args:
-        text: What should be JSON.
     """
     sample = text[::_STEP]
     if (len(sample) - len(sample.translate(None, _DIGITS))) * _STEP <= _MOST_DIGITS:

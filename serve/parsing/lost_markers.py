@@ -25,12 +25,7 @@ class PatternWatch:
         self._found = False
 
     def feed(self, text: str, position: int) -> tuple[int, str] | None:
-        """Reads on; returns position and text of the first match, once.
-
-        Args:
-            text: The next piece.
-            position: Where it begins.
-        """
+        """Reads the next piece, which begins at a position; returns position and text of the first match, once."""
         if self._found:
             return None
         window = self._tail + text

@@ -363,7 +363,7 @@ class MiniMaxM3(TaggedArguments):
         """Takes the end of the block."""
         self._report_stray()
         if not self._in_block:
-            self.surplus_tag(raw)
+            self.stray(raw)
         self._in_block = False
         return State.AFTER
 

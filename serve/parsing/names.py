@@ -20,9 +20,6 @@ class Names:
 
     A model of the Kimi family begins a call with `functions.NAME:N`; it drops, doubles and changes the parts around
     the name, and clients that sanitise ids teach it to. The declared names tell which part is the name.
-
-    Args:
-        declared: The names.
     """
 
     def __init__(self, declared: Iterable[str]) -> None:
@@ -32,10 +29,8 @@ class Names:
     def meant_by(self, spelling: str, *, is_id: bool = True) -> list[str]:
         """Returns the tools that a spelling may mean: one if it is clear, none if it names no tool.
 
-        Args:
-            spelling: As the model wrote it.
-            is_id: Whether it may be a call's whole id, whose counter may be joined to the name by anything. Otherwise
-                only a spelling with a `functions` in front is taken for one.
+        If it may be a call's whole id, its counter may be joined to the name by anything; otherwise only a spelling
+        with a `functions` in front is taken for one.
         """
         spelling = spelling.strip()
         if not spelling or len(spelling) > _MOST_CHARS:

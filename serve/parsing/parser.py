@@ -87,15 +87,8 @@ def parse(
     calls: bool = True,
     token_ids: Sequence[int] = (),
 ) -> ParsedMessage:
-    """Returns the message in a complete output.
-
-    Args:
-        text: The output.
-        grammar: As of `StreamParser`.
-        tools: As of `StreamParser`.
-        thinking: As of `StreamParser`.
-        calls: As of `StreamParser`.
-        token_ids: The output's tokens; evidence of which markers are real.
+    """Returns the message in a complete output; arguments are those of `StreamParser`. The output's tokens, if given,
+    are evidence of which markers are real.
 
     Raises:
         ValueError: The grammar is unknown.

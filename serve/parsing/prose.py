@@ -69,6 +69,10 @@ class Prose(Machine):
             self.out.violation("stray_marker", self.position, raw)
         self.open_thought = False
 
+    def stray(self, raw: str) -> None:
+        """Takes a marker where none belongs, or one too many."""
+        self.out.violation("stray_marker", self.position, raw)
+
     def cut_thinking(self, raw: str) -> State:
         """Ends reasoning at a call whose text is content, because calls are not parsed."""
         self.out.end_reasoning(keep_space=True)

@@ -153,7 +153,7 @@ class Qwen3Coder(XmlParameters):
     def other_end(self, raw: str) -> None:
         """Takes a closing tag of another format in content: one too many right behind a call, or a word."""
         if self.out.at_call:
-            self.surplus_tag(raw)
+            self.stray(raw)
         else:
             self.write(raw)
 
@@ -218,7 +218,7 @@ class Qwen3Coder(XmlParameters):
         State.AFTER: Row(
             text=behind,
             on={
-                **dict.fromkeys(("end_function", "end_other"), Block.surplus_tag),
+                **dict.fromkeys(("end_function", "end_other"), Prose.stray),
                 **dict.fromkeys(_parameters, surplus_parameter),
                 "function": next_function,
                 "block": Block.open_block,

@@ -16,12 +16,8 @@ class Parts(NamedTuple):
 
 
 class ReasoningSplit:
-    """One stream's reasoning.
-
-    Args:
-        grammar: As of `StreamParser`.
-        thinking: As of `StreamParser`. If False, there is reasoning only if the output opens it itself.
-        marker_ids: As of `StreamParser`.
+    """One stream's reasoning. Arguments are those of `StreamParser`; without `thinking`, there is reasoning only if the
+    output opens it itself.
 
     Attributes:
         ended: True once reasoning is over, or if there is none.

@@ -40,11 +40,8 @@ def _is_dense(text: str) -> bool:
 
 
 def repeats_a_key(text: str, size: int) -> bool:
-    """Returns whether the outermost object of a document names a key twice. False if the document is long.
-
-    Args:
-        text: The document's JSON.
-        size: Number of keys that the object has once it is parsed.
+    """Returns whether the outermost object of a document names a key twice, given how many it has once it is parsed.
+    False if the document is long.
     """
     if text.count(":") <= size or len(text) > _LONG:
         return False
@@ -57,11 +54,8 @@ def repeats_a_key(text: str, size: int) -> bool:
 
 
 def has_half_character(text: str, value: Any) -> bool:
-    """Returns whether a string in a document holds a lone surrogate, which cannot be encoded.
-
-    Args:
-        text: The document's JSON.
-        value: The same document, parsed.
+    """Returns whether a string in a document, given as JSON and parsed, holds a lone surrogate, which cannot be
+    encoded.
     """
     if "\\u" not in text and (text.isascii() or _SURROGATE.search(text) is None):
         return False

@@ -30,12 +30,8 @@ class Block(Prose):
         self.spoiled = False
 
     def begin_call(self, origin: State, begin: int, *raw: str) -> None:
-        """Begins to hold back what may be a call.
-
-        Args:
-            origin: The state of the prose that it stands in.
-            begin: Where it begins.
-            raw: Its first marker, if that is part of it.
+        """Begins to hold back what may be a call. Its origin is the state of the prose that it stands in; its first
+        marker comes along if that is part of it.
         """
         self._origin = origin
         self.begin = begin
@@ -134,15 +130,11 @@ class Block(Prose):
         self.out.boundary()
         return State.CONTENT
 
-    def surplus_tag(self, raw: str) -> None:
-        """Takes a tag right after a call, once too often."""
-        self.out.violation("stray_marker", self.position, raw)
-
     def stray_tag(self, raw: str) -> None:
         """Takes a tag in content that belongs to no call: markup if a block was open, or else a word."""
         closes = self.lexicon.kind(raw) == "end_block"
         if self.out.at_call and self.lexicon.kind(raw) in _ENDS and not self.spoiled:
-            self.surplus_tag(raw)
+            self.stray(raw)
             return
         if not self.spoiled:
             self.out.violation("stray_marker", self.position, raw)

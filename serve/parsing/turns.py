@@ -68,11 +68,8 @@ class Turns(Prose):
 
 
 def with_turns(table: Mapping[State, Row], also: Mapping[str, Action] | None = None) -> Mapping[State, Row]:
-    """Returns a table whose prose knows the token that ends a turn, and further spans of reasoning.
-
-    Args:
-        table: Of a grammar.
-        also: What its prose does with further markers.
+    """Returns a grammar's table whose prose knows the token that ends a turn, further spans of reasoning, and what to
+    do with the markers in `also`.
     """
     reasoning = {"think": Turns.think_again, "stop": Turns.stop, **(also or {})}
     content = {"think": Turns.think, "stop": Turns.stop, **(also or {})}

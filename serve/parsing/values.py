@@ -56,13 +56,8 @@ class Value:
 
 
 class UntypedValue(Value):
-    """A value of which only the schema tells the type.
-
-    Args:
-        schema: As of `Value`.
-        root: As of `Value`.
-        verbatim: The value is all of the text; else one newline after the opening tag and one before the closing tag
-            are markup.
+    """A value of which only the schema tells the type. Unless it is verbatim, one newline after the opening tag and one
+    before the closing tag are markup.
     """
 
     def __init__(self, schema: Schema | None, root: Schema, verbatim: bool = False) -> None:
@@ -116,12 +111,8 @@ class DsmlValue(Value):
     """A value of DSML, whose attribute `string` tells whether it is text as it is, or JSON.
 
     The schema has the first word: a string where only strings are allowed streams as it is, and `7` becomes 7 where no
-    string is allowed, whatever the attribute says. Where both are allowed, or no schema speaks, the attribute decides.
-
-    Args:
-        schema: As of `Value`.
-        root: As of `Value`.
-        is_string: What the attribute says; None if it is missing.
+    string is allowed, whatever the attribute says. Where both are allowed, or no schema speaks, the attribute decides,
+    if it is there.
     """
 
     def __init__(self, schema: Schema | None, root: Schema, is_string: bool | None) -> None:
@@ -145,13 +136,8 @@ class DsmlValue(Value):
 
 
 class TypedValue(Value):
-    """A value whose tag states its type.
-
-    Args:
-        schema: As of `Value`.
-        root: As of `Value`.
-        kind: The type that the tag states: `string` for raw text, another JSON type for JSON; the schema decides if
-            the tag states none.
+    """A value whose tag states its type: `string` for raw text, another JSON type for JSON; the schema decides if the
+    tag states none.
 
     Attributes:
         fits: False once the value is known not to be of the type that the tag states.

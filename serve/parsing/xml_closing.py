@@ -35,11 +35,7 @@ IN_FUNCTION = Nesting(
 
 
 class Closings:
-    """The tags inside one value.
-
-    Args:
-        nesting: Of the format.
-        wrapped: True if the call stands in a `<tool_call>` block.
+    """The tags inside one value of a call, which may be `wrapped` in a `<tool_call>` block.
 
     Attributes:
         odd: True if the value holds a closing tag without its opening tag.
@@ -66,12 +62,7 @@ class Closings:
         return self._quoted[kind] > 0
 
     def closes(self, tag: str, follower: str) -> bool:
-        """Returns whether a closing tag is real.
-
-        Args:
-            tag: Its kind.
-            follower: The kind of the token after it; "text" for text.
-        """
+        """Returns whether a closing tag is real, by the kind of the token after it; "text" for text."""
         quoted = self._quoted
         if tag == "end_function" and not self._wrapped and not quoted["function"]:
             return True

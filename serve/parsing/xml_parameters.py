@@ -116,14 +116,7 @@ class XmlParameters(TaggedArguments, Hermes):
         return self.begin_value_behind(key, raw, self.position, self.position + len(raw))
 
     def begin_value_behind(self, key: str, tag: str, place: int, begin: int) -> State:
-        """Begins the value of a parameter.
-
-        Args:
-            key: Of the parameter.
-            tag: The last marker in front of the value.
-            place: Where that stands.
-            begin: Where the value begins.
-        """
+        """Begins the value of a parameter. `tag` is the last marker in front of it, which stands at `place`."""
         if key in self._given:
             self.report("duplicate_argument", place, tag)
         if self.tools.properties(self._name) is None and not self.tools.may_have(self._name, key):

@@ -3,8 +3,8 @@
 Such a call is valid and perhaps wrong: `weights/kimi-kw/config.json` where the prompt says `kimi-k3`. Names in
 arguments are few and short, so they are looked up in the prompt as they are written. Only for one that is not there is
 a neighbour searched. A slip leaves most of a name intact, so a prompt without its parts has no neighbour: that shows in
-the request's bytes, and most new names do without the prompt's text. What a model makes of the prompt on purpose looks
-like a slip too; `derived_names` has the rules.
+the request's bytes, and most new names do without the prompt's text. StringZilla searches bytes ten times as fast as
+`bytes.find`. What a model makes of the prompt on purpose looks like a slip too; `derived_names` has the rules.
 """
 
 from __future__ import annotations
@@ -16,11 +16,13 @@ from functools import cached_property
 from itertools import islice, pairwise
 from typing import Any
 
+from stringzilla import find
+
 from serve.guard.core.argument_names import contents_in, names_in, texts_in
 from serve.guard.core.derived_names import is_derived, is_opaque, is_stray_capital, misses_folder, says_twice
 from serve.guard.core.prompt_text import PromptText
-from serve.guard.core.slip import Slip
-from serve.guard.core.two_slips import two_slips
+from serve.guard.core.slip import Slip, in_common
+from serve.guard.core.two_slips import may_have_two, two_slips
 
 _MOST_NAMES = 64  # of one answer that are looked up
 _MOST_ABSENT = 16  # of them, whose neighbours are searched
@@ -66,9 +68,8 @@ class NearCopies:
         return self._prompt.read()
 
     @cached_property
-    def _written(self) -> str:
-        """The body with each of its bytes as a character: all parts of the text that JSON does not hide, and others."""
-        return self._prompt.body.decode("latin-1")
+    def _bytes(self) -> bytes:
+        return self._text.encode(errors="replace")
 
     @cached_property
     def _lower(self) -> str:
@@ -101,12 +102,13 @@ class NearCopies:
 
         One slip leaves one of three parts intact, as do two that are short.
         """
-        prompt, (first, *others) = self._prompt, _pieces(name, 3)
-        start = prompt.body.find(first[0].encode()) if prompt.shows(name) else 0  # no name begins before its first part
-        if start >= 0 and prompt.says(name, start):
+        prompt = self._prompt
+        if prompt.says(name):
             return False
         self._scanned += len(prompt.body)
-        return start >= 0 or any(piece.encode() in prompt.body for piece, _ in others)
+        if not prompt.shows(name):
+            return True
+        return any(find(prompt.body, piece.encode()) >= 0 for piece, _ in _pieces(name, 3))
 
     def _slips(self, name: str, *, may_have_two: bool) -> Sequence[Slip]:
         """Returns the slips of a name that is absent and has one nearest neighbour; none if it has not.
@@ -118,8 +120,8 @@ class NearCopies:
         self._absent -= 1
         if self._absent < 0:
             return ()
-        written = self._written if self._prompt.shows(name) else self._text
-        head, tail = _longest_head(written, name), _longest_tail(written, name)
+        written = self._prompt.body if self._prompt.shows(name) else self._bytes
+        head, tail = _intact_ends(written, name)
         if head + tail + _longest_slip(name) >= len(name):
             if self._stands_in(self._text, name):
                 return ()
@@ -204,7 +206,7 @@ class NearCopies:
                     slips[slip.source] = slip
         return slips
 
-    def _with_two(self, written: str, name: str, head: int, tail: int) -> Sequence[Slip]:
+    def _with_two(self, written: bytes, name: str, head: int, tail: int) -> Sequence[Slip]:
         """Returns both slips of a long name if the prompt has exactly one that differs from it in two places.
 
         One of three pieces of the name is intact, or two of five where a slip lies across two of them; those that the
@@ -223,7 +225,7 @@ class NearCopies:
         intact: list[tuple[str, int]] = []
         for number, (piece, at) in enumerate(_pieces(name, parts)):
             known = at + len(piece) <= head or at >= len(name) - tail
-            if known or piece in written:
+            if known or find(written, piece.encode(errors="replace")) >= 0:
                 intact.append((piece, at))
             elif number - len(intact) >= parts - least:
                 return ()
@@ -235,7 +237,7 @@ class NearCopies:
                     start, end = _around(self._text, place, place + len(piece), signs, len(name) + _LONG_SLIP)
                 other = self._text[start:end]
                 found[other if name[-1] in _ENDS else other.rstrip(_ENDS)] = None
-        others = (other for other in found if 4 * abs(len(other) - len(name)) <= len(name))
+        others = (other for other in found if may_have_two(name, other))
         close = get_close_matches(name, others, 2, _LEAST_ALIKE)
         both = [slips for slips in (two_slips(name, other) for other in close) if slips]
         if len(both) != 1 or (len(name) < _SHORT_NAME and not all(map(is_opaque, both[0]))):
@@ -322,27 +324,30 @@ def _pieces(name: str, parts: int) -> list[tuple[str, int]]:
     return [(name[start:end], start) for start, end in pairwise(cuts)]
 
 
-def _longest_head(text: str, name: str) -> int:
+def _intact_ends(text: bytes, name: str) -> tuple[int, int]:
+    """Returns how many characters the longest beginning and the longest end of a name, short of it, have in a text."""
+    sought = name.encode(errors="replace")
+    head, tail = _longest_head(text, sought), _longest_tail(text, sought)
+    ends = sought[:head], sought[len(sought) - tail :]
+    begin, end = (len(part.decode(errors="ignore")) for part in ends)  # which may be torn within a character
+    return begin, end
+
+
+def _longest_head(text: bytes, name: bytes) -> int:
     """Returns the length of the longest beginning of a name, short of all of it, that a text has: in one pass."""
     length = at = 0
-    while length < len(name) - 1 and (at := text.find(name[: length + 1], at)) >= 0:
-        length = _in_common(name[:-1], text[at : at + len(name)])
+    while length < len(name) - 1 and (at := find(text, name[: length + 1], at)) >= 0:
+        length = in_common(name[:-1], text[at : at + len(name)])
     return length
 
 
-def _longest_tail(text: str, name: str) -> int:
+def _longest_tail(text: bytes, name: bytes) -> int:
     """Returns the length of the longest end of a name, short of all of it, that a text has: in one pass."""
     length = end = 0
-    while length < len(name) - 1 and (at := text.find(name[-length - 1 :], max(end - length, 0))) >= 0:
+    while length < len(name) - 1 and (at := find(text, name[-length - 1 :], max(end - length, 0))) >= 0:
         end = at + length + 1
-        length = _in_common(name[:0:-1], text[max(end - len(name), 0) : end][::-1])
+        length = in_common(name[:0:-1], text[max(end - len(name), 0) : end][::-1])
     return length
-
-
-def _in_common(a: str, b: str) -> int:
-    """Returns the length of what two texts both begin with."""
-    pairs = enumerate(zip(a, b, strict=False))
-    return next((at for at, (one, other) in pairs if one != other), min(len(a), len(b)))
 
 
 def _may_hold(window: str, name: str, length: int, longest: int) -> bool:
@@ -360,7 +365,7 @@ def _is_edge(text: str, end: int) -> bool:
 
 def _aligned(name: str, window: str, longest: int) -> Slip | None:
     """Returns the shortest difference between a name and what a window begins with; None if it is none or too long."""
-    start = _in_common(name, window)
+    start = in_common(name, window)
     if name[start + longest :] not in window[start:]:  # which is behind any slip
         return None
     best: Slip | None = None

@@ -8,6 +8,7 @@ from functools import cached_property
 
 import msgspec
 from msgspec import Raw, Struct
+from stringzilla import find
 
 from serve.request.completion import MALFORMED, NONE
 
@@ -67,15 +68,10 @@ class PromptText:
         at = self.body.find(b"/")
         return at > 0 and self.body[at - 1 : at] == b"\\"
 
-    def says(self, name: str, start: int = 0) -> bool:
-        """Returns whether the body has a name as it is written, in messages or tools; False if JSON may hide it.
-
-        Args:
-            name: To look up.
-            start: Byte from which on it may stand.
-        """
+    def says(self, name: str) -> bool:
+        """Returns whether the body has a name as it is written, in messages or tools; False if JSON may hide it."""
         body, sought = self.body, name.encode(errors="replace")
-        at = body.find(sought, start)
+        at = find(body, sought)
         for _ in range(_MOST_PLACES):
             if at < 0:
                 return False
@@ -83,7 +79,7 @@ class PromptText:
             escaped = before[:1] == b"\\" and before[1:] in (b"n", b"r", b"t")
             if (escaped or not _goes_on(before[-1:])) and not _goes_on(after):
                 return True
-            at = body.find(sought, at + 1)
+            at = find(body, sought, at + 1)
         return False
 
     def read(self) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import AnyStr, NamedTuple
 
 
 class Slip(NamedTuple):
@@ -20,6 +20,13 @@ class Slip(NamedTuple):
     start: int
     said: str
     meant: str
+
+    @classmethod
+    def between(cls, name: str, source: str) -> Slip:
+        """Returns all between the first and the last difference of two names, which are not the same."""
+        start = in_common(name, source)
+        end = in_common(name[start:][::-1], source[start:][::-1])
+        return cls(name, start, name[start : len(name) - end], source[start : len(source) - end])
 
     @property
     def before(self) -> str:
@@ -87,3 +94,9 @@ def run_at(text: str, start: int, length: int, belongs: Callable[[str], bool]) -
     while end < len(text) and belongs(text[end]):
         end += 1
     return text[start:end]
+
+
+def in_common(a: AnyStr, b: AnyStr) -> int:
+    """Returns the length of what two texts both begin with."""
+    pairs = enumerate(zip(a, b, strict=False))
+    return next((at for at, (one, other) in pairs if one != other), min(len(a), len(b)))

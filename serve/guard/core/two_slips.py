@@ -33,6 +33,17 @@ def two_slips(name: str, source: str) -> Sequence[Slip]:
     return slips if all(any(map(str.isalnum, slip.said + slip.meant)) for slip in slips) else ()
 
 
+def may_have_two(name: str, source: str) -> bool:
+    """Returns whether a name may differ from another by two slips, as far as can be seen without comparing all of it.
+
+    Without what both begin and end with, and a token at either end, only what stands between the slips is left.
+    """
+    if 4 * abs(len(name) - len(source)) > len(name):
+        return False
+    _, _, said, meant = Slip.between(name, source)
+    return said[_TOKEN_CHARS:-_TOKEN_CHARS] in meant
+
+
 def _in_place(name: str, source: str) -> Iterator[Block]:
     """Yields what two names of one length have at the same places."""
     start = 0

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from typing import Any
 
+from serve.guard.core.plain_spelling import LIKE_ASCII, folded
+
 LEAST_CHARS = 5
 _MOST_CHARS = 256
 _LONG_CHARS = 1000  # from there on a text is content, in which only opaque names are copies
@@ -21,7 +23,7 @@ _PROGRAMS = """
     xargs yarn zip
 """
 
-_WHOLE = re.compile(r"[\w./\\:@#+~%?&=-]+")
+_WHOLE = re.compile(rf"[\w./\\:@#+~%?&={LIKE_ASCII}-]+")
 _IN_LINE = re.compile(r"[^\s\"'`<>|;&(),=\[\]{}*$]{5,256}")
 _OPAQUE_IN_LINE = re.compile(r"(?=.*\d)(?=.*[A-Za-z])[\w-]{8,64}")
 _OPAQUE_IN_TEXT = re.compile(
@@ -100,6 +102,15 @@ def is_file(text: str) -> bool:
     return len(stem) > 2 and ending in ENDINGS
 
 
+def is_spaced(text: str) -> bool:
+    """Returns whether a text may be a path or a file's name with one space too many: `src/ main.py`, `main .py`."""
+    before, space, behind = text.partition(" ")
+    if not space or " " in behind or not before or not behind:
+        return False
+    whole = before + behind
+    return _WHOLE.fullmatch(whole) is not None and is_place(whole)
+
+
 def digit_turns(text: str) -> int:
     """Returns how often digits follow what is none, or the other way round."""
     return sum(a.isdigit() != b.isdigit() for a, b in pairwise(text))
@@ -160,7 +171,9 @@ def _names_of(text: str) -> Iterable[str]:
     if len(text) < LEAST_CHARS:
         return ()
     if len(text) <= _MOST_CHARS and _WHOLE.fullmatch(text):
-        return (text,) if _is_name(text) else ()
+        return (text,) if _is_name(folded(text)) else ()
+    if is_spaced(text):
+        return (text,)
     if _GROUPED.fullmatch(text):
         return () if _MOMENT.fullmatch(text) else (text,)
     words = (word.strip(_PUNCTUATION) for word in _IN_LINE.findall(text))

@@ -22,9 +22,10 @@ from serve.guard.core.argument_names import (
 )
 from serve.guard.core.slip import Slip, run_at
 
-_FEW_LETTERS = 2
+_FEW_LETTERS, _FEW_WORDS = 2, 2
 _FEW_DIGITS = 4  # of a number that counts nothing
 _MOST_DIGITS = 16
+_FIRST_DIGITS = "3"  # as far as people mostly count whose first one has no number
 _ROUND_DIGITS = 2  # before the zeros of a round number
 _RECORD_DIGITS = 3  # that make a name one of a record: nobody guesses them
 _OPAQUE_CHARS, _LONG_NUMBER = 8, 6
@@ -36,7 +37,7 @@ _ESCAPE = re.compile(r"(%|\\x)[\dA-Fa-f]?$")
 _VERSION = re.compile(
     r"\d+(\.\d+)+([-.]?(alpha|beta|a|b|rc|dev|post)\.?\d*)?|(?<=[@-])v\d+$|(?<=v)\d+(_\d+)+|0x0[\da-f]{5}|\d{4}-\d\d-\d\d"
 )
-_BRANCHES = frozenset({"main", "master", "latest", "stable", "develop", "trunk"})
+_BRANCHES = frozenset({"HEAD", "main", "master", "latest", "stable", "develop", "trunk"})
 _WORD = re.compile(r"[^\W_]+")
 _HEXADECIMAL = re.compile(r"[\da-f]+|[\dA-F]+")
 _HOST = re.compile(r"\d{1,3}(\.\d{1,3}){3}(:\d+)?")
@@ -45,8 +46,10 @@ _FAMILIAR = re.compile(r"(a?tions?|ings?|ments?|ers?|able|ness|ity|ities|ly|s)$"
 _LEAST_DIGITS_OF_HASH = 12
 _NEXT_HASHES = 16
 _SHORTENED_CHARS = 8  # of a name, to which people cut hashes and longer ones
+_SCHEME = re.compile(r"[a-z][a-z\d+]+:(?=.*[:/].*[:/])")
 _STROKE = re.compile(r"[/\\]")
 _MOST_FOLDERS, _ROOTED_PARTS = 2, 3
+_SIGNS = frozenset({"-", "_", "", ".", "/"})
 _FORMS = frozenset({"", "s", "es", "d", "ed", "r", "er", "ing"})
 
 
@@ -64,7 +67,11 @@ def is_derived(
     if all(any(rule(slip) for rule in _RULES_OF_ROWS) for slip in slips):
         return True
     for slip in slips:
-        if any(rule(slip) for rule in _RULES) or (creates and _is_of_file(slip, creates_file)):
+        if creates and _is_of_file(slip, creates_file):
+            return True
+        if says_twice(slip) or misses_folder(slip):
+            continue
+        if any(rule(slip) for rule in _RULES):
             return True
         if _is_other_word(slip, creates=creates) and (creates or not slip.said.isalpha() or is_like_a_word(slip.word)):
             return True
@@ -86,7 +93,8 @@ def is_opaque(slip: Slip) -> bool:
 
 def says_twice(slip: Slip) -> bool:
     """Returns whether the call says a part of the name twice."""
-    if slip.meant or len(slip.said) < _LEAST_REPETITION:
+    least = 2 if slip.said.isalpha() or is_number(slip.source) else _LEAST_REPETITION
+    if slip.meant or len(slip.said) < least:
         return False
     return slip.before.endswith(slip.said) or slip.behind.startswith(slip.said)
 
@@ -103,16 +111,40 @@ def misses_folder(slip: Slip) -> bool:
     return 0 < start < len(name) and name[start:] == source[start + missing :] and "" not in source[start:]
 
 
-def is_stray_capital(slip: Slip) -> bool:
-    """Returns whether one letter has the other case in a path or symbol that has no humps: `guArd/x`, `Guard/x`.
+def is_torn_path(slip: Slip) -> bool:
+    """Returns whether a path of several folders lacks the first letters of its first one: `rve/guard/core`."""
+    is_within = slip.meant[-1:].isalnum() and slip.behind[:1].isalnum()
+    return not slip.said and not slip.before and is_within and slip.behind.count("/") > 1
 
-    The first one of a file's name or of a symbol's word may be meant.
+
+def is_stray_capital(slip: Slip) -> bool:
+    """Returns whether the case differs where nobody means it: `guArd/x`, `Guard/x`, `GUARD/core/x`, `tCK-2024`.
+
+    The first letter of a name, of a file's and of a symbol's second word may be meant, and all that has humps.
     """
-    if slip.size != 1 or slip.said.casefold() != slip.meant.casefold():
+    source, word = slip.source, slip.source_word
+    if slip.said.casefold() != slip.meant.casefold() or not (word.islower() or word.isupper()):
         return False
-    has_no_humps = slip.source.islower() or slip.source.isupper()
-    is_within = slip.before[-1:].isalpha() or ("/" in slip.behind and slip.source.count("/") > 1)
-    return has_no_humps and is_within and ("/" in slip.source or "_" in slip.source)
+    is_folder = "/" in slip.behind and source.count("/") > 1
+    if _is_host(source):
+        return True
+    if slip.size != 1:
+        return is_folder
+    if not any(sign in source for sign in "/\\_@:-"):
+        return False
+    if slip.before[-1:].isalpha() or (slip.meant.isupper() and slip.behind[:1].isalpha()):
+        return True
+    return bool(slip.before) and source.islower() and (is_folder or _is_long(slip))
+
+
+def _is_host(name: str) -> bool:
+    """Returns whether a name is a host's, and not shorter than `a.b.com`."""
+    return "." in name and _LONG_NAME.fullmatch(name) is not None
+
+
+def _is_long(slip: Slip) -> bool:
+    """Returns whether a difference lies behind the first of three words or more, or behind an `@`."""
+    return "@" in slip.before or ("/" not in slip.before[-1:] and sum(1 for _ in _words(slip.source)) > _FEW_WORDS)
 
 
 def _is_uneven(slip: Slip) -> bool:
@@ -127,10 +159,15 @@ def _is_uneven(slip: Slip) -> bool:
 
 def _is_other_sign(slip: Slip) -> bool:
     """Returns whether a path has another sign in one place: `core/near-copies.py`, `core.near_copies.py`."""
-    said, meant = slip.said, slip.meant
-    if slip.size == 1 and {said, meant} <= {"-", "_", ""}:
-        return "/" in slip.source
-    return {said, meant} == {"/", "."} and "/" in slip.before + slip.behind and is_place(slip.source)
+    said, meant, source = slip.said, slip.meant, slip.source
+    if slip.size != 1 or not {said, meant} <= _SIGNS or not (slip.before and slip.behind):
+        return False
+    if not meant and not (slip.before[-1].isalnum() and slip.behind[0].isalnum()):
+        return False
+    if _is_host(source) or ("@" in slip.before and meant):
+        return True
+    others = slip.before + slip.behind if {said, meant} & {".", "/"} else source
+    return _STROKE.search(others) is not None and (said != "" or meant in "-_" or is_place(slip.name))
 
 
 def _around(slip: Slip) -> str:
@@ -155,11 +192,13 @@ def _is_other_spelling(slip: Slip) -> bool:
 
 def _is_longer_or_shorter(slip: Slip) -> bool:
     """What stands before or behind a name, or not: `US91488179` for `91488179`, a path from another folder."""
-    if (slip.said and slip.meant) or says_twice(slip) or misses_folder(slip):
+    if slip.said and slip.meant:
         return False
     if _is_uneven(slip) or _is_other_sign(slip):
         return False
     more = slip.said or slip.meant
+    if slip.said.isalnum() and slip.before[-1:].isalnum() and is_file(slip.source) and not is_file(slip.name):
+        return False  # `main.pypy`
     if more in "vV" and not slip.before and slip.behind[:1].isdigit():
         return True
     if more.isalpha() and _letters(slip.name).isdigit() != _letters(slip.source).isdigit():
@@ -178,6 +217,8 @@ def _is_cut(slip: Slip) -> bool:
         return False
     a, b = (slip.meant[-1], slip.behind[0]) if slip.behind else (slip.before[-1], slip.meant[0])
     is_within = a.isalnum() and b.isalnum()
+    if slip.behind and (b == ":" or (b == "_" and ("@" in slip.behind or _is_of_record(slip)))):
+        return slip.meant.isalnum() and len(slip.meant) <= _TOKEN_CHARS
     if is_opaque(slip):
         is_code = slip.behind != "" and _letters(slip.source).isdigit()  # of a country
         least = _SHORTENED_CHARS if _HEXADECIMAL.fullmatch(slip.word) and not slip.word.isdigit() else LEAST_CHARS
@@ -187,11 +228,18 @@ def _is_cut(slip: Slip) -> bool:
     if slip.behind:
         has_more = "/" in slip.behind.rstrip("/") or "@" in slip.behind or _LONG_NAME.fullmatch(slip.source) is not None
         return is_within and slip.meant.isalnum() and has_more
-    is_dangling = slip.before.endswith(".") and is_file(slip.source)
-    if is_within and _LONG_NAME.fullmatch(slip.source):
+    if is_within and (_LONG_NAME.fullmatch(slip.source) or "@" in slip.before or _SCHEME.match(slip.source)):
         return True
-    is_within_stem = is_within and "." in slip.meant and slip.meant[0] != "s" and is_file(slip.source)
-    return is_dangling or is_within_stem or (is_within and "@" in slip.before)
+    if is_within and slip.meant.isdigit():
+        return not _is_counted(slip.source_number)
+    is_torn = (is_within or a == "_" == b) and not is_file(slip.name)
+    return (is_torn or a == ".") and is_file(slip.source)
+
+
+def _is_of_record(slip: Slip) -> bool:
+    """Returns whether a difference is in an opaque name or precedes one: `call` in `call_Zk3vQ81m`."""
+    record = next(_words(slip.behind), "")
+    return is_opaque(slip) or (digit_turns(record) > 1 and is_random(record))
 
 
 def _is_other_form(slip: Slip) -> bool:
@@ -199,7 +247,8 @@ def _is_other_form(slip: Slip) -> bool:
     at_end = not slip.behind[:1].isalnum()
     if at_end and slip.meant == "s" and slip.said.isdigit() and slip.source_word.isalpha():
         return True
-    return at_end and slip.word.isalpha() and {slip.said, slip.meant} <= _FORMS and not is_opaque(slip)
+    is_form = at_end and slip.word.isalpha() and {slip.said, slip.meant} <= _FORMS and not is_opaque(slip)
+    return is_form and not (len(slip.meant) > 1 and _is_cut(slip))
 
 
 def _is_next_number(slip: Slip) -> bool:
@@ -207,8 +256,8 @@ def _is_next_number(slip: Slip) -> bool:
     if slip.swaps or not (slip.said + slip.meant).isdecimal() or _HOST.fullmatch(slip.source):
         return False
     said, meant = slip.number, slip.source_number
-    if not meant and slip.before[-1:].islower() and slip.behind[:1].islower():
-        return False  # within a word
+    if not (said and meant) and _is_no_count(slip):
+        return False
     if _is_counted(said) and _is_counted(meant) and "@" not in slip.name and not is_opaque(slip):
         return True
     if all(number.endswith("00") and len(number.strip("0")) <= _ROUND_DIGITS for number in (said, meant)):
@@ -217,6 +266,16 @@ def _is_next_number(slip: Slip) -> bool:
         return True
     near = 1 if slip.size == 1 else 10
     return _RECORD_DIGITS <= len(said) < _MOST_DIGITS and bool(meant) and abs(int(said) - int(meant)) <= near
+
+
+def _is_no_count(slip: Slip) -> bool:
+    """Returns whether a digit is where none counts: within or before a word, high behind one that had none."""
+    before, behind = slip.before[-1:], slip.behind[:1]
+    if slip.meant:
+        return len(slip.word) == 1 and slip.word.isalpha()  # `/v` for `/v1`
+    if behind.islower() and (before.islower() or not before.isalnum()):
+        return True
+    return before.islower() and (slip.said > _FIRST_DIGITS or "/" in slip.behind)
 
 
 def _is_next_hash(slip: Slip) -> bool:
@@ -237,8 +296,8 @@ def _is_counted(number: str) -> bool:
 def _is_other_kind_of_file(slip: Slip) -> bool:
     """The same name with another ending."""
     stem, dot, ending = slip.name.rpartition(".")
-    is_host = _LONG_NAME.fullmatch(slip.source) is not None
-    return bool(dot) and slip.start >= len(stem) and ending in ENDINGS and "@" not in slip.name and not is_host
+    is_host = _is_host(slip.source)
+    return bool(dot) and slip.start > len(stem) and ending in ENDINGS and "@" not in slip.name and not is_host
 
 
 def _is_other_version(slip: Slip) -> bool:
@@ -321,10 +380,12 @@ def _is_other_word(slip: Slip, *, creates: bool) -> bool:
     """Another word, as another file's name has; not another token within one."""
     if slip.size <= 1:
         return False
-    if says_twice(slip) or misses_folder(slip) or _has_no_ending(slip) or _is_cut(slip):
+    if _has_no_ending(slip) or _is_cut(slip):
         return False
     if not (slip.said + slip.meant).isalnum():
         return True
+    if not slip.said and slip.before[-1] in "._-" and slip.behind[:1] in tuple("._-/"):
+        return False  # `build..kts`: a word is lost, and neither of its signs
     if creates and _is_numbered_symbol(slip):
         return True
     if is_opaque(slip):

@@ -18,8 +18,16 @@ from typing import Any
 
 from stringzilla import find
 
-from serve.guard.core.argument_names import contents_in, names_in, texts_in
-from serve.guard.core.derived_names import is_derived, is_opaque, is_stray_capital, misses_folder, says_twice
+from serve.guard.core.argument_names import contents_in, is_spaced, names_in, texts_in
+from serve.guard.core.derived_names import (
+    is_derived,
+    is_opaque,
+    is_stray_capital,
+    is_torn_path,
+    misses_folder,
+    says_twice,
+)
+from serve.guard.core.plain_spelling import plain_spellings, swapped_tokens
 from serve.guard.core.prompt_text import PromptText
 from serve.guard.core.slip import Slip, in_common
 from serve.guard.core.two_slips import may_have_two, two_slips
@@ -31,6 +39,7 @@ _MOST_SCANNED_BYTES = 64_000_000  # of one answer, the body's length for each na
 _SHORT_SLIP = 2  # one character, or two that changed places
 _LONG_SLIP = 8  # a token
 _SHORT_NAME, _SHORTEST_NAME = 12, 6
+_SHORT_WORD = 2  # characters, that stand somewhere in any prompt
 _MOST_MISSING = 96  # characters of folders
 _MOST_WITH_TWO = 4  # names of one answer in which two slips are looked for
 _LEAST_WITH_TWO = 8  # characters of a name in which two slips count
@@ -86,7 +95,12 @@ class NearCopies:
             self._names -= 1
             if self._names < 0 or self._scanned > _MOST_SCANNED_BYTES:
                 return None
-            if not self._may_differ(name):
+            if self._prompt.says(name):
+                continue
+            self._scanned += len(self._prompt.body)
+            if (misspelt := self._misspelt(name)) and not _is_said_right(misspelt, name, arguments):
+                return misspelt
+            if is_spaced(name) or not self._may_differ(name):
                 continue
             slips = self._slips(name, may_have_two=contents == 0)
             if not slips or any(self._is_spelt(slip) or _is_said_right(slip, name, arguments) for slip in slips):
@@ -98,17 +112,22 @@ class NearCopies:
         return None
 
     def _may_differ(self, name: str) -> bool:
-        """Returns whether the prompt may have a part of a name, and does not have all of it as far as can be seen.
+        """Returns whether the prompt may have a part of a name: of three, one slip leaves one, as do two short ones."""
+        body = self._prompt.body
+        return not self._prompt.shows(name) or any(find(body, piece.encode()) >= 0 for piece, _ in _pieces(name, 3))
 
-        One slip leaves one of three parts intact, as do two that are short.
-        """
-        prompt = self._prompt
-        if prompt.says(name):
-            return False
-        self._scanned += len(prompt.body)
-        if not prompt.shows(name):
-            return True
-        return any(find(prompt.body, piece.encode()) >= 0 for piece, _ in _pieces(name, 3))
+    def _misspelt(self, name: str) -> Slip | None:
+        """Returns the slip of a name that the prompt has in plain spelling only."""
+        return self._instead(name, plain_spellings(name))
+
+    def _swapped(self, name: str) -> Slip | None:
+        """Returns the slip of a name whose tokens the prompt has in another order: `serve/core/guard/path.py`."""
+        return self._instead(name, swapped_tokens(name))
+
+    def _instead(self, name: str, sources: Iterable[str]) -> Slip | None:
+        """Returns the slip between a name and the first of others that the prompt has instead."""
+        source = next(filter(self._prompt.says, sources), None)
+        return None if source is None or self._stands_in(self._text, name) else Slip.between(name, source)
 
     def _slips(self, name: str, *, may_have_two: bool) -> Sequence[Slip]:
         """Returns the slips of a name that is absent and has one nearest neighbour; none if it has not.
@@ -120,6 +139,8 @@ class NearCopies:
         self._absent -= 1
         if self._absent < 0:
             return ()
+        if may_have_two and (swapped := self._swapped(name)):
+            return (swapped,)
         written = self._prompt.body if self._prompt.shows(name) else self._bytes
         head, tail = _intact_ends(written, name)
         if head + tail + _longest_slip(name) >= len(name):
@@ -133,16 +154,15 @@ class NearCopies:
     def _is_spelt(self, slip: Slip) -> bool:
         """Returns whether the prompt has the name in other capitals, or elsewhere the word that changed."""
         if (
-            says_twice(slip)
-            or misses_folder(slip)
-            or is_stray_capital(slip)
+            any(told(slip) for told in (says_twice, misses_folder, is_stray_capital, is_torn_path))
+            or (slip.swaps and not slip.said.isalnum())  # both words are there
             or (is_opaque(slip) and not slip.word.isalpha())
         ):
             return False
         if self._stands_in(self._lower, slip.name.casefold()):
             return True
         word = slip.word.casefold()
-        return len(word) > 1 and self._stands_in(self._lower, word)
+        return len(word) > _SHORT_WORD and self._stands_in(self._lower, word)
 
     def _is_like_a_word(self, word: str) -> bool:
         """Returns whether the prompt has any two or three neighbours of a word's letters, as those of its language."""
@@ -315,7 +335,7 @@ def _longest_slip(name: str) -> int:
     """Returns how long a slip may be such that a neighbour is still near."""
     if len(name) < _SHORTEST_NAME:
         return _SHORT_SLIP
-    return 3 if len(name) < _SHORT_NAME else min(_LONG_SLIP, len(name) // 3)
+    return 3 if len(name) < _LEAST_WITH_TWO else min(_LONG_SLIP, max(4, len(name) // 3))
 
 
 def _pieces(name: str, parts: int) -> list[tuple[str, int]]:

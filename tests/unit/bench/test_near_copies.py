@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from bench.near_copies import KINDS, SLIPS, edits, found_share, suspects
+from bench.drafted_slips import Vocabulary, found_shares, named, slips
+from bench.near_copies import KINDS, ROOT, SLIPS, edits, found_share, suspects
 
 
 @pytest.mark.parametrize("slip", SLIPS.values(), ids=SLIPS)
@@ -46,3 +47,15 @@ def test_edits_are_the_commits_of_any_repository(tmp_path: Path) -> None:
         ["content", "path"],
     ]
     assert not any(suspects(*each) for each in found)
+
+
+def test_slips_of_drafters_change_tokens_or_signs_of_a_name_and_are_found_as_far_as_they_look_unmeant() -> None:
+    path = "serve/guard/core/near_copies.py"
+    call = (f"Read {path}, please.", {"path": path})
+    vocabulary, (name,) = Vocabulary(ROOT / "models" / "tiny-kimi"), named([call, call], 5)
+    made = dict(slips(name.name, vocabulary, random.Random(1)))
+    assert name.name == path
+    assert "".join(vocabulary.cut(path)) == path
+    assert all(wrong != path for kind, wrong in made.items() if kind not in ("a word in other case", "another one"))
+    found = found_shares([name], vocabulary)
+    assert found["a hidden character"] == found["a wide character"] == (1, 1)

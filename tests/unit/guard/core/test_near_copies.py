@@ -90,10 +90,89 @@ def suspected(name: Any, prompt: str = PROMPT, **others: Any) -> str | None:
         ("fetch_invoice_tot", "fetch_invoice_totals"),
         ("callZk3vQ81mXw0PbL7tR5yHn2Ac", "call_Zk3vQ81mXw0PbL7tR5yHn2Ac"),
         ("call-Zk3vQ81mXw0PbL7tR5yHn2Ac", "call_Zk3vQ81mXw0PbL7tR5yHn2Ac"),
+        ("serve/7guard/core/guard.py", "serve/guard/core/guard.py"),
+        ("serve/guard/core/choice7.py", "serve/guard/core/choice.py"),
+        ("serve/guard2/core/choice.py", "serve/guard/core/choice.py"),
+        ("fetch_invoice7_totals", "fetch_invoice_totals"),
+        ("billing-4f1c9.internal.eXample.com", "billing-4f1c9.internal.example.com"),
+        ("Billing-4f1c9.internal.example.com", "billing-4f1c9.internal.example.com"),
+        ("serve/GUARD/core/choice.py", "serve/guard/core/choice.py"),
+        ("tCK-2024-471313", "TCK-2024-471313"),
+        ("mia.chen87@Example.com", "mia.chen87@example.com"),
+        ("billing_4f1c9.internal.example.com", "billing-4f1c9.internal.example.com"),
+        ("billing4f1c9.internal.example.com", "billing-4f1c9.internal.example.com"),
+        ("billing-4f1c9.internal.example/com", "billing-4f1c9.internal.example.com"),
+        ("serve/guardcore/choice.py", "serve/guard/core/choice.py"),
+        ("serve/guard-core/choice.py", "serve/guard/core/choice.py"),
+        ("serve/guard/core/choice-py", "serve/guard/core/choice.py"),
+        ("mia.chen87@example-com", "mia.chen87@example.com"),
+        ("serve/guard/core/choice.pypy", "serve/guard/core/choice.py"),
+        ("_Zk3vQ81mXw0PbL7tR5yHn2Ac", "call_Zk3vQ81mXw0PbL7tR5yHn2Ac"),
+        ("fetch_invoice_to", "fetch_invoice_totals"),
+        ("https://github.com/acme/router/pu", "https://github.com/acme/router/pull"),
+        ("chenmia.chen87@example.com", None),
+        ("mimia.chen87@example.com", "mia.chen87@example.com"),
+        ("10082922304141", "100829223041"),
     ],
 )
 def test_one_slip_in_a_name_of_the_prompt_is_suspected(name: Any, source: str | None) -> None:
     assert suspected(name) == source
+
+
+@pytest.mark.parametrize(
+    ("name", "source"),
+    [
+        ("models/kimi\u2011k3/config.json", "models/kimi-k3/config.json"),
+        ("3f2a9c41\u201377d0\u20134e12\u20139b55\u2013c0ffee12ab90", "3f2a9c41-77d0-4e12-9b55-c0ffee12ab90"),
+        ("serve/\u200bguard/core/guard.py", "serve/guard/core/guard.py"),
+        ("yusuf_ross\u00adi_9620", "yusuf_rossi_9620"),
+        ("serve/guard/core/ch\uff4fice.py", "serve/guard/core/choice.py"),
+        ("serve/ guard/core/choice.py", "serve/guard/core/choice.py"),
+        ("serve/guard/core/choice .py", "serve/guard/core/choice.py"),
+        ("serve/guard/guard/guard/guard/core/choice.py", "serve/guard/core/choice.py"),
+        ("yusufyusufyusuf_rossi_9620", "yusuf_rossi_9620"),
+        ("100829829829223041", "100829223041"),
+        ("cat serve/guard/core/choice.py", None),
+    ],
+)
+def test_a_name_in_signs_that_nobody_means_is_suspected_although_it_differs_in_many(name: str, source: str) -> None:
+    assert suspected(name) == source
+
+
+@pytest.mark.parametrize(
+    ("name", "source"),
+    [
+        ("guard/serve/core/choice.py", "serve/guard/core/choice.py"),
+        ("829100223041", "100829223041"),
+        ("fetch_totals_invoice", "fetch_invoice_totals"),
+        ("#W8152376", "#W2378156"),
+        ("#W7238156", "#W2378156"),
+    ],
+)
+def test_tokens_in_each_others_place_are_suspected(name: str, source: str | None) -> None:
+    assert suspected(name) == source
+
+
+def test_the_last_digits_of_a_number_may_come_before_the_three_that_precede_them() -> None:
+    assert suspected("#W2376815", "order #W2378156") == "#W2378156"
+    assert suspected("86322", "the zip code is 32286") == "32286"
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("9513 9269 4481 2207", "card 9513926944812207"),
+        ("DE89 3704 0044 0532 0130 00", "DE89370400440532013000"),
+        ("10.10.10.10", "10.10 of them"),
+        ("../../../src/main.py", "../src/main.py"),
+        ("121212", "12 and 1212 of them"),
+        ("listUser", "userList"),
+        ("serve/guard/core/choice2.py", "serve/guard/core/choice.py"),
+        ("docs/r\u00e9sum\u00e9\u2011x.md", "docs/r\u00e9sum\u00e9-x.md"),
+    ],
+)
+def test_what_people_write_in_more_than_one_way_is_no_slip(name: str, said: str) -> None:
+    assert suspected(name, f"see {said} for more") is None
 
 
 @pytest.mark.parametrize(
@@ -211,6 +290,10 @@ GIVEN_ON_PURPOSE = {
     "4CE292301EF4A386008DA555": "4CE292381EF4B116008DA555",
     "ns::json_abi_v3_11_2": "ns::json_abi_v3_11_3",
     "my-other-package": "my_other_package",
+    "EnvironmentFile=/etc/sysconfig/node_exporter": "EnvironmentFile=-/etc/sysconfig/node_exporter",
+    "https://a.example.com/acme/tool/blob/master/src/main/RunAfters.java": (
+        "https://a.example.com/acme/tool/blob/HEAD/src/main/RunAfters.java"
+    ),
     "myst-parser==2.0.0": "myst_parser==2.0.0",
     "4F36C3A7E075BA6452D10EEB81E7F189FF489B74": "4F36C3A7E075BA6452D10EEB81E7F189FF489B83",
 }

@@ -149,7 +149,7 @@ class WrittenCall:
         arguments = self.arguments
         if self.ended or REPLACEMENT in arguments or has_markup(arguments):
             return False
-        prefix = JsonPrefix(must_be_object=True)
+        prefix = JsonPrefix(begins="{")
         prefix.feed(arguments)
         return not prefix.broken
 

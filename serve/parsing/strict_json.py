@@ -53,6 +53,24 @@ def repeats_a_key(text: str, size: int) -> bool:
     return sizes[-1] > size  # the outermost object ends last
 
 
+def is_same(one: Any, other: Any) -> bool:
+    """Returns whether two parsed documents say the same: `1` is `1.0`, but not `true`, as it is in Python."""
+    pairs = [(one, other)]
+    while pairs:
+        left, right = pairs.pop()
+        if isinstance(left, dict) and isinstance(right, dict):
+            if left.keys() != right.keys():
+                return False
+            pairs += [(value, right[key]) for key, value in left.items()]
+        elif isinstance(left, list) and isinstance(right, list):
+            if len(left) != len(right):
+                return False
+            pairs += zip(left, right, strict=True)
+        elif isinstance(left, bool) is not isinstance(right, bool) or left != right:
+            return False
+    return True
+
+
 def has_half_character(text: str, value: Any) -> bool:
     """Returns whether a string in a document, given as JSON and parsed, holds a lone surrogate, which cannot be
     encoded.

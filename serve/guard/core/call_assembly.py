@@ -11,9 +11,10 @@ from serve.guard.core.json_prefix import JsonPrefix
 from serve.guard.core.live_prefix import LivePrefix
 from serve.guard.core.token_details import TokenDetails
 from serve.parsing.arguments import may_mean_nothing, means_nothing
-from serve.parsing.strict_json import loads
+from serve.parsing.strict_json import is_same, loads
 
 _MOST_PIECES = 32  # of a spelling of no arguments
+_BEGINNINGS = '{"'  # of an object, or of a text that holds one
 MAX_CALLS = 512  # of a choice: looking for defects takes time for each, and again for each
 
 
@@ -70,7 +71,7 @@ def _encoded(arguments: Any) -> str:
 def _says_the_same(one: str, other: str) -> bool:
     """Returns whether two texts are JSON of the same value; whoever says a call twice may encode it in another way."""
     try:
-        return bool(loads(one) == loads(other))
+        return is_same(loads(one), loads(other))
     except ValueError:
         return False
 
@@ -94,7 +95,7 @@ class HeldCall:
     id: str = ""
     name: str = ""
     pieces: list[str] = field(default_factory=list)
-    prefix: JsonPrefix = field(default_factory=lambda: JsonPrefix(must_be_object=True))
+    prefix: JsonPrefix = field(default_factory=lambda: JsonPrefix(begins=_BEGINNINGS))
     tokens: list[TokenDetails] = field(default_factory=list)
 
     def feed(self, entry: Entry) -> None:
@@ -156,6 +157,11 @@ class HeldCall:
         return means_nothing("".join(self.pieces))
 
     @property
+    def begins_object(self) -> bool:
+        """True if the arguments begin as those of a call do."""
+        return next(filter(None, map(str.lstrip, self.pieces)), "")[:1] == "{"
+
+    @property
     def is_whole(self) -> bool:
         """True if neither the name nor the arguments need more."""
         return self.name != "" and self.prefix.complete
@@ -177,14 +183,14 @@ class HeldCall:
     def equals(self, other: HeldCall) -> bool:
         """Returns whether it is a whole call to the same tool with the same arguments."""
         try:
-            return self.is_whole and self.name == other.name and bool(self.value == other.value)
+            return self.is_whole and self.name == other.name and is_same(self.value, other.value)
         except ValueError:
             return False
 
     def replace_arguments(self, arguments: str) -> None:
         """Puts what a spelling means in its place."""
         self.pieces = [arguments]
-        self.prefix = JsonPrefix(must_be_object=True)
+        self.prefix = JsonPrefix(begins=_BEGINNINGS)
         self.prefix.feed(arguments)
         self.__dict__.pop("value", None)
 

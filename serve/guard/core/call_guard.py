@@ -12,7 +12,7 @@ from serve.guard.core.expectation import Expectation
 from serve.guard.core.live_prefix import LivePrefix
 from serve.guard.core.marker_table import REPLACEMENT
 from serve.guard.core.markup import MARKUP, suspicion, torn_key, without_ends
-from serve.guard.core.quoted_value import unquoted
+from serve.guard.core.quoted_value import ALL_OF_IT, unquoted
 from serve.guard.core.schema_budget import UnjudgedError
 from serve.guard.core.schema_outline import SchemaOutline
 from serve.guard.core.token_details import TokenDetails
@@ -59,12 +59,12 @@ class CallCheck:
             if len(meant) != 1:
                 return False
             call.name = meant[0]
-        if not call.prefix.complete and call.is_empty and self._accepts(call.name, {}, chars=2):
+        if call.is_empty and not call.begins_object and self._accepts(call.name, {}, chars=2):
             call.replace_arguments("{}")
         return misspelt
 
     def unquote(self, call: HeldCall, begun: str = "") -> bool:
-        """Takes the quotes off the values of a call that fail its schema, if nothing else keeps it from the schema.
+        """Takes the quotes off all arguments, or off values among them, if nothing else keeps a call from its schema.
 
         Args:
             call: A complete one to a declared tool.
@@ -79,7 +79,8 @@ class CallCheck:
         schema = self._expected.tools[call.name]
         for _ in range(_MOST_QUOTED + 1):
             try:
-                mismatch = schema.mismatch(loads(text), len(text))
+                value = loads(text)
+                mismatch = ALL_OF_IT if isinstance(value, str) else schema.mismatch(value, len(text))
             except (UnjudgedError, ValueError):
                 return False
             if mismatch is None:
@@ -91,7 +92,7 @@ class CallCheck:
         if mismatch is not None or text == call.arguments or not text.startswith(begun):
             return False
         call.replace_arguments(text)
-        return True
+        return call.prefix.complete
 
     def outline(self, name: str) -> SchemaOutline | None:
         """Returns what a tool's schema says of arguments that are not whole; None if a call to it must be."""
@@ -194,9 +195,9 @@ class CallCheck:
         return None
 
 
-def fails_schema(defect: Defect) -> bool:
-    """Returns whether a call that has this defect does not go out because of its schema."""
-    return defect.outcome is Outcome.SCHEMA_MISMATCH and defect.severity is not Severity.NOTE
+def may_be_quoted(defect: Defect) -> bool:
+    """Returns whether what keeps a call that has this defect from going out may be quotes around a value."""
+    return defect.outcome in (Outcome.SCHEMA_MISMATCH, Outcome.INVALID_JSON) and defect.severity is not Severity.NOTE
 
 
 class CallGuard:
@@ -342,6 +343,8 @@ class CallGuard:
         if not any(map(str.strip, call.pieces)):  # its name may not be whole
             return []
         self._asked = call.index
+        if not call.begins_object:
+            return []
         outline = None
         begun = self._view.live
         if begun is not None and not self._view.may_continue(call.index, call.name):
@@ -432,7 +435,7 @@ class CallGuard:
         if self._check.read(call):
             self._log.report(Outcome.RESCUED, "a tool's name in another spelling", Severity.NOTE, once=True)
         defect = self._check.defect(call, self._choice)
-        if defect is not None and fails_schema(defect) and self._check.unquote(call, self._sent_of(call)):
+        if defect is not None and may_be_quoted(defect) and self._check.unquote(call, self._sent_of(call)):
             self._log.report(Outcome.RESCUED, "a value written as a text", Severity.NOTE, once=True)
             defect = self._check.defect(call, self._choice)
         defect = defect or self._check.near_copy(call, self._choice)

@@ -217,12 +217,12 @@ class ChoiceGuard:
     def _finish_drafts(self) -> list[Step]:
         """Returns the thoughts that hold drafts of calls; reports the calls in them that are none, before others go."""
         steps: list[Step] = []
-        for name in self._drafted if self.calls.begun else ():
+        for name in self._drafted if self.calls.begun or self._texts.spoke else ():
             leak = self._texts.leaks()[name]
             if self._is_draft(leak):
                 ready = self._texts.acquit(name)
                 steps.append(Step({name: ready}, None, self._take_tokens()))
-            elif not self.cut and calls_a_tool(leak, self._expected.tools):
+            elif self.calls.begun and not self.cut and calls_a_tool(leak, self._expected.tools):
                 self._log.report(Outcome.MARKER_LEAK, f"markup in {name}", once=True)
         return steps
 

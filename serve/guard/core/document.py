@@ -32,7 +32,7 @@ class DocumentGuard:
         self._check = check
         self._log = log
         self._hold = hold
-        self._prefix = JsonPrefix(must_be_object=schema.is_of_objects)
+        self._prefix = JsonPrefix(begins="{" if schema.is_of_objects else "")
         self._pieces: list[str] = []
         self._held: list[str] = []
 

@@ -41,7 +41,7 @@ class JsonPrefix:
     """Checks a document piece by piece.
 
     Args:
-        must_be_object: Whether only an object will do.
+        begins: The signs of which one must be its first; empty if any value will do.
 
     Attributes:
         broken: True if no document begins with the text so far, or none that anybody would write.
@@ -53,16 +53,18 @@ class JsonPrefix:
     def __init_subclass__(cls) -> None:
         # Of the class: bound methods would keep each prefix until the collector finds it.
         cls._steps = {
-            "object": cls._object, "value": cls._value, "first_value": cls._first_value, "first_key": cls._first_key,
+            "first_sign": cls._first_sign, "value": cls._value, "first_value": cls._first_value,
+            "first_key": cls._first_key,
             "key": cls._key, "colon": cls._colon, "comma": cls._comma, "string": cls._string, "escape": cls._escape,
             "hex": cls._hex, "literal": cls._literal, "number": cls._in_number, "end": cls._end,
         }  # fmt: skip
 
-    def __init__(self, *, must_be_object: bool = False) -> None:
+    def __init__(self, *, begins: str = "") -> None:
         self.broken = False
         self.space = 0
         self._stack: list[str] = []
-        self._state = "object" if must_be_object else "value"
+        self._begins = begins
+        self._state = "first_sign" if begins else "value"
         self._number = ""
         self._rest = ""
         self._after_string = "comma"
@@ -116,11 +118,11 @@ class JsonPrefix:
         assert match is not None  # the pattern matches the empty text
         return match.end()
 
-    def _object(self, text: str, place: int) -> int:
+    def _first_sign(self, text: str, place: int) -> int:
         place = self._past(_SPACE, text, place)
         if place == len(text):
             return place
-        return self._value(text, place) if text[place] == "{" else self._fail(place)
+        return self._value(text, place) if text[place] in self._begins else self._fail(place)
 
     def _value(self, text: str, place: int) -> int:
         place = self._past(_SPACE, text, place)

@@ -48,7 +48,7 @@ class LivePrefix(JsonPrefix):
     """
 
     def __init__(self, outline: SchemaOutline, budget: Budget | None = None) -> None:
-        super().__init__(must_be_object=True)
+        super().__init__(begins="{")
         self.ready = True  # nobody should wait for the beginning
         self.stuck = False
         self._outline = outline
@@ -147,7 +147,7 @@ class LivePrefix(JsonPrefix):
 
     def _value(self, text: str, place: int) -> int:
         after = super()._value(text, place)
-        if self._state in ("value", "object") or self.broken or self.stuck or self._whole is not None:
+        if self._state in ("value", "first_sign") or self.broken or self.stuck or self._whole is not None:
             return after  # nothing but space, or nobody asks
         self._begin(text[after - 1], self._read + after - 1)
         return after

@@ -10,6 +10,8 @@ from serve.parsing.strict_json import loads
 
 # What a text fails where the schema wants something else. Where it fails its pattern, say, the schema wants a text.
 _OF_TYPES = frozenset({"type", "anyOf", "oneOf", "enum", "const"})
+ALL_OF_IT = "$: type"
+"""The mismatch of a document that is a text itself."""
 _SPACE = re.compile(r"[ \t\r\n]*")
 _decoder = json.JSONDecoder()
 

@@ -8,8 +8,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from serve.guard.core.call_assembly import Entry, HeldCall
-from serve.guard.core.call_guard import CallCheck, fails_schema
+from serve.guard.core.call_guard import CallCheck, may_be_quoted
 from serve.guard.core.expectation import Expectation
+from serve.guard.core.marker_table import ENDS_OF_CALLS
 from serve.guard.core.markup import MARKUP, canonical
 from serve.guard.core.verdict import Severity
 from serve.parsing import GRAMMARS, ParsedMessage, Violation, parse
@@ -25,7 +26,9 @@ _MOST_MARKERS = 600
 _SIGNS = '<{}[]":,\\'
 _MOST_SIGNS = 40_000
 # What a parser says of calls that the guard judges itself, and of tags that belong to no call.
-_HARMLESS = {"stray_marker", "malformed_arguments", "unknown_tool", "unknown_argument", "missing_argument"}
+_HARMLESS = {
+    "stray_marker", "drifted_marker", "malformed_arguments", "unknown_tool", "unknown_argument", "missing_argument",
+}  # fmt: skip
 _END = re.compile(r"\s*(?:\]?<\]minimax\[>\[)?<(?:/(?P<tag>[\w:｜ ]{1,48})|[|｜](?P<token>[\w▁]{1,48})[|｜])>")
 _ENDS = (
     "tool",
@@ -92,10 +95,11 @@ def _rescued(text: str, message: ParsedMessage, check: CallCheck, *, cut: bool) 
     unfinished = [each for each in message.violations if each.kind == "unfinished_call"] if cut else []
     if any(each.index == last for each in unfinished):
         parsed = parsed[:-1]
-    faults = [each for each in message.violations if not _is_harmless(each)]
+    behind = [each for each in message.violations if _is_behind_calls(each, text)]
+    faults = [each for each in message.violations if each not in behind and not _is_harmless(each, text)]
     if any(each not in unfinished or each.index not in (None, last) for each in faults):
         return None
-    content = message.content or ""
+    content = "".join([message.content or "", *(each.raw for each in behind)])
     if unfinished:
         content = content.removesuffix(text[unfinished[0].position :])
     content = without_stray_ends(content)
@@ -109,7 +113,7 @@ def _rescued(text: str, message: ParsedMessage, check: CallCheck, *, cut: bool) 
         call.feed(Entry(index, each.id, each.name, each.arguments))
         check.read(call)
         defect = check.defect(call, 0)
-        if defect is not None and fails_schema(defect) and check.unquote(call):
+        if defect is not None and may_be_quoted(defect) and check.unquote(call):
             defect = check.defect(call, 0)
         if defect is not None and defect.severity is not Severity.NOTE:
             return None
@@ -117,7 +121,17 @@ def _rescued(text: str, message: ParsedMessage, check: CallCheck, *, cut: bool) 
     return Rescued(tuple(calls), content.strip(), bool(unfinished or half))
 
 
-def _is_harmless(violation: Violation) -> bool:
+def _is_behind_calls(violation: Violation, text: str) -> bool:
+    """Returns whether a violation is text behind calls, in a format whose calls end the turn."""
+    if violation.kind != "stray_text" or violation.index is not None:
+        return False
+    return any(canonical(each.group()) in ENDS_OF_CALLS for each in MARKUP.finditer(text, 0, violation.position))
+
+
+def _is_harmless(violation: Violation, text: str) -> bool:
+    if violation.kind == "unfinished_call" and violation.index is None:  # a wrapper without end, and no call without
+        begun = violation.position + len(violation.raw)
+        return not violation.raw or (MARKUP.fullmatch(violation.raw) is not None and text[begun:].strip() != "")
     if violation.kind == "ambiguous_value":  # the tag is data in the middle of a value, and may be doubled at its end
         return _ENDS_IN_A_TAG.search(violation.raw[-_LONGEST_ENDS:]) is None
     return violation.kind in _HARMLESS and not violation.hidden

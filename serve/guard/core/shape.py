@@ -6,7 +6,7 @@ The text behind a marker decides, and what stands before it in its line; the req
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Collection, Container, Mapping
 from enum import Enum
 from typing import NamedTuple
 
@@ -57,7 +57,7 @@ class MarkerPlace(NamedTuple):
     end: int
     line: str
     ended: bool
-    tools: Container[str]
+    tools: Collection[str]
 
     @property
     def marker(self) -> str:
@@ -185,9 +185,11 @@ _DAMAGED_OBJECT = re.compile(r'\{+\s*"?(?:name|function|tool)\b["\s:={]*([^"\n,}
 _OPEN_DAMAGED = re.compile(r'\{+\s*"?[a-z]{0,8}\Z')
 _WRAPPER = re.compile(r"(?:```\w*|<tools>)\s*")
 _ARGUMENT_TAGS = ("<parameter", "</function>", "{", "</tool_call>")
-# GLM writes the bare name, and Granite a list of objects.
-_BARE_CALL = re.compile(r"([\w.:/\-]{1,128})\s*(<arg_key>|</?arg_value>|<tool_sep|</tool_call>)")
-_OPEN_BARE_CALL = re.compile(r"[\w.:/\-]{1,128}\s*(?:<[\w/]{0,10})?\Z")
+# GLM writes the bare name, and Granite a list of objects. The opener of the first key may be another, or missing.
+_BARE_CALL = re.compile(
+    r"([\w.:/\-]{1,128})\s*(</?arg_key>|</?arg_value>|<tool_sep|</tool_call>|<tool_call>(?=[\w.\-]{1,64}</arg_key>))"
+)
+_OPEN_BARE_CALL = re.compile(r"[\w.:/\-]{1,128}\s*(?:<[\w/]{0,10}|<tool_call>[\w.\-]{0,64}(?:</?\w{0,7})?)?\Z")
 
 
 def _block(place: MarkerPlace) -> MarkerShape:
@@ -225,7 +227,7 @@ def _bare_call(place: MarkerPlace, rest: str) -> MarkerShape | None:
         return None
     if (bare := _BARE_CALL.match(rest)) is None:
         return MarkerShape.OPEN if not place.settled and _OPEN_BARE_CALL.match(rest) else None
-    if _names(bare[1], place.tools):
+    if _names(bare[1], place.tools) or (bare[2] == "</arg_key>" and any(map(bare[1].startswith, place.tools))):
         return MarkerShape.CALL
     return MarkerShape.MENTION if bare[2] == "</tool_call>" or not place.is_fit else MarkerShape.STRAY
 

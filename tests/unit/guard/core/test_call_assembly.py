@@ -162,6 +162,8 @@ SHAPES: dict[str, tuple[list[Any], list[Any]]] = {
         [entry(0, "a", "get_weather", BERN[:9]), entry(0, "a", None, BERN[9:]),
          entry(0, "a", "get_weather", BERN.replace(" ", ""))],
         WEATHER_TRIP[:1]),
+    "the whole call once more, its number as another library writes it": (
+        [entry(0, "a", "get_weather", BERN), entry(0, "a", "get_weather", BERN.replace("2", "2.0"))], WEATHER_TRIP[:1]),
     "a new index in every delta": (
         [entry(0, "a", "get_weather", ""), entry(1, "a", None, BERN[:9]), entry(2, "a", None, BERN[9:])],
         WEATHER_TRIP[:1]),
@@ -181,6 +183,12 @@ def test_a_known_way_to_number_calls_is_read(shape: str) -> None:
     assert len({each["id"] for each in message["calls"]}) == len(meant)
     in_one_chunk = Guard(GuardConfig(reruns=0), BODY)
     assert calls_of(read(through(in_one_chunk, [chunk(calls(*entries)), chunk({}, "tool_calls")]))) == meant
+
+
+def test_a_call_that_says_true_for_1_does_not_say_the_same_once_more() -> None:
+    one, true = BERN.replace("2", "1"), BERN.replace("2", "true")
+    _, guard = answered([entry(0, "a", "get_weather", one), entry(0, "a", "get_weather", true)])
+    assert guard.verdicts[0].outcome is not Outcome.CLEAN
 
 
 def test_a_call_without_arguments_waits_since_it_may_still_get_some() -> None:

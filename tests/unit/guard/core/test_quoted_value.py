@@ -83,6 +83,44 @@ def test_what_is_not_exactly_the_value_that_the_schema_wants_is_no_rescue(argume
     assert guard.verdicts[0].outcome is Outcome.SCHEMA_MISMATCH
 
 
+@pytest.mark.parametrize("live", [False, True])
+@pytest.mark.parametrize("size", [1, 7, 1000])
+@pytest.mark.parametrize("space", ["", " ", "\n"])
+def test_arguments_that_are_a_text_themselves_are_what_the_text_holds(space: str, size: int, live: bool) -> None:
+    message, guard = answered(space + json.dumps(space + json.dumps(SOUND)) + space, size, live)
+    assert calls_of(message) == [("edit", SOUND)]
+    assert guard.verdicts[0].outcome is Outcome.RESCUED
+
+
+def test_a_value_of_theirs_may_be_a_text_as_well() -> None:
+    message, _ = answered(json.dumps(json.dumps({"path": "x", "limit": "7"})))
+    assert calls_of(message) == [("edit", {"path": "x", "limit": 7})]
+
+
+@pytest.mark.parametrize("schema", [{}, True, {"type": "object"}])
+def test_arguments_are_taken_out_of_a_text_whatever_the_schema_accepts(schema: Any) -> None:
+    guard = Guard(GuardConfig(reruns=0), tools_request(tools=[{"type": "function", "function": {
+        "name": "edit", "parameters": schema}}]))  # fmt: skip
+    deltas = [call(0, "edit", json.dumps('{"path": "x"}'))]
+    assert calls_of(read(through(guard, [chunk(calls(*deltas)), chunk({}, "tool_calls")]))) == [("edit", {"path": "x"})]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["{hello world}", "[1]", "7", "ls -la", '{"path": "x"', '{"limit": 7}', json.dumps('{"path": "x"}'), "\ud800"],
+)
+def test_a_text_that_holds_no_sound_arguments_is_no_call(text: str) -> None:
+    message, guard = answered(json.dumps(text))
+    assert calls_of(message) == []
+    assert guard.verdicts[0].outcome is Outcome.INVALID_JSON
+
+
+@pytest.mark.parametrize("end", [1, 9, -1])
+def test_a_text_that_is_cut_is_cut(end: int) -> None:
+    _, guard = answered(json.dumps(json.dumps(SOUND))[:end])
+    assert guard.verdicts[0].outcome is Outcome.TRUNCATED
+
+
 def test_it_stays_in_its_quotes_where_rescue_is_off() -> None:
     _, guard = answered('{"path": "x", "limit": "7"}', rescue=False)
     assert guard.verdicts[0].outcome is Outcome.SCHEMA_MISMATCH

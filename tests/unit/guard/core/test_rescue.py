@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from support.guard_harness import call, calls, calls_of, chunk, chunks_of, healed, read, through, tools_request
+from support.written import ARGUMENTS, WRITTEN
 
 from lab.sim import SimSettings
 from serve.config.guard import GuardConfig
@@ -131,6 +132,99 @@ def test_a_call_that_thoughts_end_with_and_the_answer_does_not_make_is_lost(gram
     sent = through(guard, thoughtful(f"Hm. {CALLS_OF[grammar]}", OTHER, size=size))
     assert read(sent)["error"]["code"] == "integrity_violation"
     assert calls_of(read(sent)) == [], "a client must not get the calls out of order"
+
+
+WRITE = {
+    "type": "object",
+    "properties": {"path": {"type": "string"}, "content": {"type": "string"}},
+    "required": ["path"],
+}
+WRITING = {
+    "messages": [{"role": "user", "content": "go"}],
+    "tools": [{"type": "function", "function": {"name": "write_file", "parameters": WRITE}}],
+}
+MADE = [("write_file", ARGUMENTS)]
+SPEAKING = [grammar for grammar in WRITTEN if grammar not in ("harmony", "kimi_k3")]
+SIZES = [1, 7, 10_000]
+
+
+def in_pieces(text: str, size: int) -> list[str]:
+    return [text[place : place + size] for place in range(0, len(text), size)]
+
+
+@pytest.mark.parametrize("grammar", SPEAKING)
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("answer", ["a call", "a text"])
+def test_a_call_of_any_format_in_thoughts_that_go_on_is_a_draft(grammar: str, size: int, answer: str) -> None:
+    thoughts = f"Hm. {WRITTEN[grammar]}\nNo, not yet."
+    guard = Guard(GuardConfig(), WRITING, grammar=grammar)
+    made = call(0, "write_file", json.dumps(ARGUMENTS))
+    last = (
+        [chunk(calls(made)), chunk({}, "tool_calls")]
+        if answer == "a call"
+        else [chunk({"content": "It is fine."}), chunk({}, "stop")]
+    )
+    message = read(through(guard, [*(chunk({"reasoning": each}) for each in in_pieces(thoughts, size)), *last]))
+    assert guard.verdicts[0].outcome is Outcome.CLEAN
+    assert (message["reasoning"], calls_of(message)) == (thoughts, MADE if answer == "a call" else [])
+
+
+@pytest.mark.parametrize("grammar", SPEAKING)
+def test_a_call_that_thoughts_end_with_is_no_draft_of_a_text(grammar: str) -> None:
+    thoughts = f"Hm. {WRITTEN[grammar]}"
+    guard = Guard(GuardConfig(reruns=0), WRITING, grammar=grammar)
+    through(guard, [chunk({"reasoning": thoughts}), chunk({"content": "I have written it."}), chunk({}, "stop")])
+    assert guard.verdicts[0].outcome in (Outcome.RESCUED, Outcome.MARKER_LEAK)
+
+
+WRAPPED = [grammar for grammar in WRITTEN if WRITTEN[grammar].count("</") > 1 or "calls" in WRITTEN[grammar]]
+
+
+def without_last_tag(text: str) -> str:
+    return text[: max(text.rindex("<"), text.find("]<]minimax[>[</tool_call"))].removesuffix("]<]minimax[>[")
+
+
+@pytest.mark.parametrize("grammar", [each for each in WRAPPED if each not in ("glm47", "ling3", "kimi_k3")])
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("known", [True, False])
+def test_whole_calls_in_a_wrapper_without_its_end_are_rescued(grammar: str, size: int, known: bool) -> None:
+    text = without_last_tag(WRITTEN[grammar])
+    guard = Guard(GuardConfig(reruns=0), WRITING, grammar=grammar if known else None)
+    message = read(through(guard, stream("So: ", *in_pieces(text, size))))
+    assert calls_of(message) == MADE
+    assert guard.outcome is Outcome.RESCUED
+
+
+@pytest.mark.parametrize("grammar", ["deepseek_v32", "deepseek_v4", "deepseek_v41"])
+def test_a_wrapper_that_opens_behind_whole_calls_and_holds_nothing_may_have_lost_one(grammar: str) -> None:
+    text = f"{WRITTEN[grammar]}\n{WRITTEN[grammar].partition('>')[0]}>\n"
+    guard = Guard(GuardConfig(), WRITING, grammar=grammar)
+    through(guard, stream(text))
+    assert guard.verdicts[0].outcome is Outcome.MARKER_LEAK
+
+
+MISSPELT = {
+    "tags without their token": ("deepseek_v4", WRITTEN["deepseek_v4"].replace("｜DSML｜", "")),
+    "a bare call": (
+        "minimax_m2",
+        WRITTEN["minimax_m2"].replace("minimax:tool_call>", "x>").partition("<x>\n")[2].partition("\n</x>")[0],
+    ),
+    "a second opener for that of the first key": (
+        "glm47",
+        WRITTEN["glm47"].replace("write_file<arg_key>", "write_file<tool_call>", 1),
+    ),
+    "no opener of the first key": ("glm47", WRITTEN["glm47"].replace("write_file<arg_key>", "write_file", 1)),
+}
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("kind", MISSPELT)
+def test_a_call_whose_tags_are_misspelt_is_rescued_where_the_others_leave_no_doubt(kind: str, size: int) -> None:
+    grammar, text = MISSPELT[kind]
+    guard = Guard(GuardConfig(reruns=0), WRITING, grammar=grammar)
+    message = read(through(guard, stream("So: ", *in_pieces(text, size))))
+    assert calls_of(message) == MADE
+    assert guard.outcome is Outcome.RESCUED
 
 
 @pytest.mark.parametrize("grammar", CALLS_OF)

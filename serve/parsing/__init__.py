@@ -1,6 +1,7 @@
 """Parsers of tool calls and reasoning: pure, right for any chunking, constant work per token."""
 
 from serve.parsing.coercion import coerce
+from serve.parsing.drafts import DraftingParser
 from serve.parsing.events import (
     CallArguments,
     CallEnd,
@@ -24,6 +25,7 @@ __all__ = [
     "CallEnd",
     "CallStart",
     "Content",
+    "DraftingParser",
     "Event",
     "Fault",
     "ParsedMessage",

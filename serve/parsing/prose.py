@@ -32,6 +32,18 @@ class Prose(Machine):
         self.thought = True
         self.out.end_reasoning(keep_space=False)
 
+    def think_on(self, draft: str, position: int) -> None:
+        """Begins in the middle of reasoning, behind a text of it in which no marker counts.
+
+        Args:
+            draft: The text.
+            position: Where it ends in the output.
+        """
+        self._go(State.REASONING)
+        self.open_thought = self.thought = True
+        self.position = position
+        self.out.reasoning(draft)
+
     def reason(self, raw: str) -> None:
         self.out.reasoning(raw)
 

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from serve.errors import encode_json
-from serve.parsing import CallArguments, CallStart, Content, Event, Fault, Reasoning, StreamParser
+from serve.parsing import CallArguments, CallStart, Content, DraftingParser, Event, Fault, Reasoning, StreamParser
 from serve.stream.frame import Frame
 from serve.stream.line import Stage
 
@@ -65,7 +65,7 @@ class Parsed(Stage):
         for choice in choices:
             message = choice.get("message") if isinstance(choice, dict) else None
             if isinstance(message, dict) and isinstance(text := message.get(TEXT), str):
-                reader = RawChoice(self._open(), own_ids=self._own_ids, reports=self._reports)
+                reader = self._reader()
                 delta = merged([reader.feed(text)[0], reader.finish()])
                 message[TEXT] = delta.pop(TEXT, None)
                 for entry in delta.get("tool_calls", ()):
@@ -110,8 +110,11 @@ class Parsed(Stage):
     def _choice(self, index: int) -> RawChoice:
         found = self._choices.get(index)
         if found is None:
-            found = self._choices[index] = RawChoice(self._open(), own_ids=self._own_ids, reports=self._reports)
+            found = self._choices[index] = self._reader()
         return found
+
+    def _reader(self) -> RawChoice:
+        return RawChoice(DraftingParser(self._open), own_ids=self._own_ids, reports=self._reports)
 
     def _chunk(self, index: int, delta: dict[str, Any]) -> dict[str, Any]:
         return {**self._envelope, "choices": [{"index": index, "delta": delta, "finish_reason": None}]}
@@ -120,7 +123,7 @@ class Parsed(Stage):
 class RawChoice:
     """One choice's text on its way through a parser."""
 
-    def __init__(self, parser: StreamParser, *, own_ids: bool, reports: bool) -> None:
+    def __init__(self, parser: StreamParser | DraftingParser, *, own_ids: bool, reports: bool) -> None:
         self._parser = parser
         self._own_ids = own_ids
         self._reports = reports

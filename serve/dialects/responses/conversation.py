@@ -11,7 +11,7 @@ from typing import Any
 
 from serve.dialects.chat import MISSING_RESULT, text_part
 from serve.dialects.responses.parts import as_parts, joined_text, parts_of, reasoning_of
-from serve.dialects.responses.tools import CUSTOM_INPUT, ToolTable
+from serve.dialects.responses.tools import CUSTOM_INPUT, TOOL_SEARCH, ToolTable, read_tools
 from serve.dialects.unreadable import Unreadable
 from serve.errors import InvalidRequestError, encode_json
 
@@ -24,12 +24,15 @@ _HOSTED_CALLS = {
     "local_shell_call": ("local_shell", "action"),
     "shell_call": ("shell", "action"),
     "apply_patch_call": ("apply_patch", "operation"),
+    "tool_search_call": (TOOL_SEARCH, "arguments"),
 }
 ADDITIONAL_TOOLS = "additional_tools"
+_FOUND_TOOLS = "tool_search_output"
 AGENT_MESSAGE = "agent_message"  # the task or the answer of another agent of Codex
 _CALLS = frozenset({"function_call", "custom_tool_call", *_HOSTED_CALLS})
 REASONING_ID = "rs_"  # begins the ids of reasoning items, OpenAI's too
-_RESULTS = frozenset(f"{kind}_output" for kind in _CALLS)
+_RESULTS = frozenset((*(f"{kind}_output" for kind in _CALLS), _FOUND_TOOLS))
+_OF_SEARCHES = frozenset({"tool_search_call", _FOUND_TOOLS})
 _RESULT_PARTS = frozenset({"input_text", "output_text", "text", "input_image", "input_file", "input_audio"})
 # Each costs a microsecond or more in which nobody else is served; no conversation needs as many.
 _MOST_PARTS = 30_000
@@ -58,11 +61,13 @@ def read_items(items: str | Sequence[Any], instructions: str, tools: ToolTable) 
 
 
 def additional_tools(items: str | Sequence[Any]) -> list[Any]:
-    """Returns the tools that a conversation adds on its way, in their order."""
+    """Returns the tools that a conversation adds or finds on its way, in their order."""
     if isinstance(items, str):
         return []
-    lists = [item.get("tools") for item in items if isinstance(item, Mapping) and item.get("type") == ADDITIONAL_TOOLS]
-    return [tool for tools in lists if isinstance(tools, list) for tool in tools]
+    adding = (ADDITIONAL_TOOLS, _FOUND_TOOLS)
+    lists = [item.get("tools") for item in items if isinstance(item, Mapping) and item.get("type") in adding]
+    tools = [tool for tools in lists if isinstance(tools, list) for tool in tools]
+    return [*{encode_json(tool): tool for tool in tools}.values()]  # one may be found again
 
 
 def _check_size(items: Sequence[Any]) -> None:
@@ -94,7 +99,8 @@ def _not_stored(param: str) -> InvalidRequestError:
 
 
 def _type_of(item: Item) -> str:
-    return str(item.get("type") or ("message" if "role" in item else ""))
+    kind = str(item.get("type") or ("message" if "role" in item else ""))
+    return "" if kind in _OF_SEARCHES and not item.get("call_id") else kind  # OpenAI's own searches have none
 
 
 def _is_users(item: Item) -> bool:
@@ -170,7 +176,7 @@ class _Reader:
             elif kind in _RESULTS:
                 self._end_turn()
             elif kind != ADDITIONAL_TOOLS:
-                self._unreadable.dropped.append(f"input.{kind or 'untyped'}")
+                self._unreadable.dropped.append(f"input.{item.get('type') or 'untyped'}")
 
     def _refer(self, item: Item, position: int) -> None:
         """Leaves out an item that the client takes to be stored.
@@ -277,8 +283,16 @@ def _id_of(item: Item) -> str:
 
 def _output_of(item: Item) -> Any:
     """Returns what a call brought; results of patches may say no more than whether it succeeded."""
+    if item.get("type") == _FOUND_TOOLS:
+        return f"Tools found: {', '.join(_names_of(item.get('tools'))) or 'none'}"
     output = item.get("output")
     return item.get("status") if output is None and item.get("type") == "apply_patch_call_output" else output
+
+
+def _names_of(tools: Any) -> list[str]:
+    """Returns the names of tools that a search has found, as the engine knows them."""
+    found = [tool for tool in tools if isinstance(tool, Mapping)] if isinstance(tools, list) else []
+    return [each["function"]["name"] for each in read_tools(found).functions]
 
 
 def _namespace_of(item: Item) -> str | None:

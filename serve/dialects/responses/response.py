@@ -10,7 +10,7 @@ from serve.dialects.answer import REASONING, TEXT, Answer, AnswerUsage, Call
 from serve.dialects.dialect import Identity
 from serve.dialects.reasoning import seal
 from serve.dialects.responses.request import ResponsesMemo
-from serve.dialects.responses.tools import CUSTOM_INPUT
+from serve.dialects.responses.tools import CUSTOM_INPUT, TOOL_SEARCH
 from serve.errors import EngineError
 
 Item = dict[str, Any]
@@ -96,6 +96,8 @@ class ResponseObject:
             EngineError: The call of a custom tool holds no text.
         """
         item = self.begun_call(index, call)
+        if item["type"] == "tool_search_call":
+            return {**item, "arguments": msgspec.json.decode(call.arguments), "status": "completed"}
         if "input" not in item:
             return {**item, "arguments": call.arguments, "status": "completed"}
         text = msgspec.json.decode(call.arguments).get(CUSTOM_INPUT)
@@ -106,6 +108,9 @@ class ResponseObject:
     def begun_call(self, index: int, call: Call) -> Item:
         """Returns a call of which nothing but the name is known yet."""
         tool = self.memo.tools.client_tool(call.name)
+        if tool.kind == TOOL_SEARCH:
+            named = {"call_id": call.id, "execution": "client", "arguments": {}, "status": "in_progress"}
+            return {"id": self.item_id("tsc", index), "type": "tool_search_call", **named}
         custom = tool.kind == "custom"
         kind, prefix = ("custom_tool_call", "ctc") if custom else ("function_call", "fc")
         named = {"call_id": call.id, "name": tool.name}

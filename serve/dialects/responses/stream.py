@@ -153,6 +153,8 @@ class ResponsesEncoder:
             begun += self._begin_call(self._response.begun_call(len(self._output), more))
             self._growing = more.id
             self._text_of_call = CustomText() if _is_custom(self._item) else None
+        if not _streams(self._item):
+            return begun
         text = more.arguments if self._text_of_call is None else self._text_of_call.feed(more.arguments)
         return begun + self._more_arguments(text) if text else begun
 
@@ -174,13 +176,16 @@ class ResponsesEncoder:
             events.append(self._close("completed"))
         for call in rest:
             item = self._response.call(len(self._output), call)
-            events += (self._begin_call(item), self._more_arguments(item[_field(item)]), self._end_call(item))
+            events.append(self._begin_call(item))
+            if _streams(item):
+                events.append(self._more_arguments(item[_field(item)]))
+            events.append(self._end_call(item))
         return events
 
     def _begin_call(self, item: Item) -> bytes:
         self._item = item
         self._call_head = _head_of(f"response.{_name(item)}.delta", self._place_of_item())
-        added = {**item, _field(item): "", "status": "in_progress"}
+        added = {**item, _field(item): "" if _streams(item) else {}, "status": "in_progress"}
         return self._event("output_item.added", {"output_index": len(self._output), "item": added})
 
     def _more_arguments(self, text: str) -> bytes:
@@ -190,6 +195,8 @@ class ResponsesEncoder:
 
     def _end_call(self, item: Item) -> bytes:
         """Returns the events that end a call, which agents execute as soon as they read the last of them."""
+        if not _streams(item):
+            return self._done(item)
         named = {} if _is_custom(item) else {"name": item["name"]}
         done = {**self._place_of_item(), _field(item): item[_field(item)], **named}
         return self._event(f"{_name(item)}.done", done) + self._done(item)
@@ -220,6 +227,11 @@ def _head_of(name: str, members: Mapping[str, Any]) -> bytes:
 
 def _is_custom(item: Item) -> bool:
     return bool(item["type"] == "custom_tool_call")
+
+
+def _streams(item: Item) -> bool:
+    """Returns whether the arguments of a call are text, with events of their own: not those of a search for tools."""
+    return bool(item["type"] != "tool_search_call")
 
 
 def _field(item: Item) -> str:

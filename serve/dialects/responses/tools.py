@@ -1,7 +1,8 @@
 """Tools in all shapes of the Responses API as functions of a chat completion, and the way back by name.
 
 An engine knows functions only. A custom tool becomes a function with one string, a namespace's tools become functions
-with the namespace in their name, and a hosted tool, which only OpenAI can run, is left out.
+with the namespace in their name, the client's search for tools becomes a function, and a hosted tool, which only OpenAI
+can run, is left out.
 """
 
 import json
@@ -13,6 +14,7 @@ from typing import Any, Literal
 
 from serve.errors import InvalidRequestError
 
+TOOL_SEARCH = "tool_search"
 CUSTOM_INPUT = "input"  # the one parameter of a custom tool's function
 _BEFORE_TEXT = re.compile(rf'\s*{{\s*"{CUSTOM_INPUT}"\s*:\s*"')
 _TEXT = re.compile(r'(?:[^"\\]|\\["\\/bfnrt]|\\u[0-9a-fA-F]{4})*+')  # whole characters
@@ -54,12 +56,12 @@ class ClientTool:
     """A tool as the client named it.
 
     Attributes:
-        kind: `custom` for a tool that takes plain text.
+        kind: `custom` for a tool that takes plain text, `tool_search` for the client's search for further tools.
         name: Within its namespace.
         namespace: None for a tool at the top level.
     """
 
-    kind: Literal["function", "custom"]
+    kind: Literal["function", "custom", "tool_search"]
     name: str
     namespace: str | None = None
 
@@ -151,6 +153,9 @@ def _read_tool(table: ToolTable, tool: Any, namespace: str | None, param: str) -
         _add_function(table, _nested(tool, "function"), namespace, param)
     elif kind == "custom":
         _add_custom(table, _nested(tool, "custom"), namespace, param)
+    elif kind == TOOL_SEARCH and tool.get("execution") == "client":
+        members = {"description": tool.get("description"), "parameters": tool.get("parameters") or _NO_PARAMETERS}
+        table.add(ClientTool("tool_search", TOOL_SEARCH), members)
     else:
         table.dropped.append(str(kind))
 

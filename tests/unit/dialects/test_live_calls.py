@@ -29,10 +29,17 @@ WRITE: dict[str, Any] = {
     "strict": False,
 }
 PATCH = {"type": "custom", "name": "apply_patch"}
-TOOLS = [WRITE, PATCH]
+SEARCH = {
+    "type": "tool_search",
+    "execution": "client",
+    "parameters": {"type": "object", "properties": {"query": {"type": "string"}}, "required": ["query"]},
+}
+TOOLS = [WRITE, PATCH, SEARCH]
 TEXTS = st.text('ab \\"/\n<é☃𝄞', max_size=60).map(lambda text: text * 5)
-CALLS = st.tuples(st.just("write"), st.fixed_dictionaries({"path": TEXTS}, optional={"content": TEXTS})) | st.tuples(
-    st.just("apply_patch"), st.fixed_dictionaries({"input": TEXTS})
+CALLS = (
+    st.tuples(st.just("write"), st.fixed_dictionaries({"path": TEXTS}, optional={"content": TEXTS}))
+    | st.tuples(st.just("apply_patch"), st.fixed_dictionaries({"input": TEXTS}))
+    | st.tuples(st.just("tool_search"), st.fixed_dictionaries({"query": TEXTS}))
 )
 
 
@@ -121,7 +128,9 @@ def test_responses_have_the_same_items_live_and_held_and_deltas_are_what_is_done
     assert items[0] == items[1]
     for item in final(live)["output"]:
         said_of = [event["delta"] for event in live if event.get("item_id") == item["id"] and "delta" in event]
-        if "call_id" in item:
+        if item["type"] == "tool_search_call":
+            assert said_of == []
+        elif "call_id" in item:
             assert "".join(said_of) == item.get("arguments", item.get("input"))
 
 

@@ -122,6 +122,48 @@ def test_tools_that_are_added_in_mid_conversation_are_offered() -> None:
     assert (body["messages"], given.dropped) == ([{"role": "user", "content": "hi\n\nhi"}], ())
 
 
+SEARCH = {"type": "tool_search", "execution": "client", "description": "Finds tools.", "parameters": {
+    "type": "object", "properties": {"query": {"type": "string"}}, "required": ["query"]}}  # fmt: skip
+SEARCHED = {
+    "type": "tool_search_call",
+    "id": "tsc_1",
+    "call_id": "s1",
+    "execution": "client",
+    "arguments": {"query": "f"},
+}
+FOUND = {"type": "tool_search_output", "call_id": "s1", "status": "completed", "execution": "client"}
+
+
+class TestSearchesForTools:
+    """Codex defers the tools of MCP servers: the model searches for them, and the client finds them."""
+
+    def test_a_search_is_a_call_and_what_it_finds_is_offered(self) -> None:
+        found = {**FOUND, "tools": [NAMESPACE]}
+        again = [{**SEARCHED, "call_id": "s2"}, {**found, "call_id": "s2"}]
+        given = translated([USER, SEARCHED, found, *again, USER], tools=[WEATHER, SEARCH])
+        body = json.loads(given.body)
+        assert [tool["function"]["name"] for tool in body["tools"]] == ["get_weather", "tool_search", "ns__f"]
+        (call,) = body["messages"][1]["tool_calls"]
+        assert call["function"] == {"name": "tool_search", "arguments": '{"query":"f"}'}
+        results = [each["content"] for each in body["messages"] if each["role"] == "tool"]
+        assert (results, given.dropped) == (["Tools found: ns__f"] * 2, ())
+
+    @pytest.mark.parametrize("tools", [[], None, "x", [7]])
+    def test_a_search_that_finds_nothing_says_so(self, tools: Any) -> None:
+        if tools == [7]:
+            with pytest.raises(InvalidRequestError):
+                translated([USER, SEARCHED, {**FOUND, "tools": tools}], tools=[SEARCH])
+            return
+        found = messages(USER, SEARCHED, {**FOUND, "tools": tools}, tools=[SEARCH])
+        assert found[-1]["content"] == "Tools found: none"
+
+    def test_a_search_that_only_openai_runs_is_left_out(self) -> None:
+        items = [{**SEARCHED, "call_id": None, "execution": "server"}, {**FOUND, "call_id": None, "tools": []}]
+        given = translated([USER, *items, USER], tools=[WEATHER, {"type": "tool_search"}])
+        assert given.dropped == ("tools.tool_search", "input.tool_search_call", "input.tool_search_output")
+        assert json.loads(given.body)["messages"] == [{"role": "user", "content": "hi\n\nhi"}]
+
+
 class TestAgents:
     """Codex tells an agent its task, and the first agent the answers, in items of their own."""
 

@@ -98,6 +98,22 @@ class TestOrder:
         assert "custom_tool_call_input.delta" in kinds(events)
         assert "function_call_arguments.done" in kinds(events)
 
+    def test_a_search_for_tools_comes_as_one_with_its_arguments_read(self) -> None:
+        search = {"type": "tool_search", "execution": "client", "parameters": {"type": "object"}}
+        chunks = [
+            chunk(call_delta(0, "", "c0", "tool_search")),
+            chunk(call_delta(0, '{"query":')),
+            chunk(call_delta(0, '"calendar"}'), "tool_calls"),
+        ]
+        events = encoded(chunks, tools=[search, WEATHER])
+        (item,) = final(events)["output"]
+        assert item.pop("id").startswith("tsc_")
+        assert item == {
+            "type": "tool_search_call", "call_id": "c0", "execution": "client", "status": "completed",
+            "arguments": {"query": "calendar"},
+        }  # fmt: skip
+        assert kinds(events)[2:] == ["output_item.added", "output_item.done", "completed"]
+
     def test_interleaved_calls_and_a_name_after_its_id_lose_nothing(self) -> None:
         chunks = [
             chunk(call_delta(0, '{"city"', "c0")),

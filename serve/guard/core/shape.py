@@ -425,7 +425,10 @@ def _opener(place: MarkerPlace) -> MarkerShape:
 def _by_attribute(place: MarkerPlace, rest: str) -> MarkerShape:
     if (name := _ATTRIBUTE.match(rest)) is not None:
         return MarkerShape.CALL if _names(name[2], place.tools) else MarkerShape.STRAY
-    return MarkerShape.OPEN if not place.settled and _OPEN_ATTRIBUTE.match(rest) else MarkerShape.MENTION
+    if not place.settled and _OPEN_ATTRIBUTE.match(rest):
+        return MarkerShape.OPEN
+    begun, newline, _ = rest.partition("\n")  # of a name that never ends
+    return MarkerShape.STRAY if newline and _names(begun, place.tools) else MarkerShape.MENTION
 
 
 def _by_name(place: MarkerPlace, rest: str) -> MarkerShape:
@@ -483,12 +486,21 @@ _CALLS_IN_WORDS = (
     re.compile(r'(?<![`"])call tool="([^"\n]{1,128})" index="\d{1,4}"'),
     re.compile(r"(?<![`\"'\w])functions\.([\w.\-]{1,128}):\d{1,4}\s*\{"),
     re.compile(r"""(?<![<`"'｜|\w])invoke name="([^"\n]{1,128})">?\s*(?:parameter name="|invoke>)"""),
+    re.compile(r"^call:(?:[\w.\-]{1,64}:){0,8}([\w.\-]{1,128})\{", re.MULTILINE),
+    # Of formats that nobody here knows, with their special tokens.
+    re.compile(r"(?<![`\"'])<\|\w{1,32}\|>\s?([\w.\-]{1,128})\s?<\|\w{1,32}\|>\s?\{"),
     # As clients show calls to their users and to models, and as prompts without tools ask for them.
     re.compile(
         r"^\[(?:tool[ _]calls?|calling tool)\]?:?[ \t]*(?:name=)?([\w.\-]{1,128})(?=[^\n{(]{0,128}(?:\{|(?<!\])\())",
         re.IGNORECASE | re.MULTILINE,
     ),
+    re.compile(r'^\{\s{0,8}tool\s{0,8}=>\s{0,8}"([^"\n]{1,128})"', re.MULTILINE),
     re.compile(r"^<tool>\s{0,64}<name>([\w.\-]{1,128})</name>", re.MULTILINE),
+    re.compile(
+        r'^<[\w:\-]{1,48}>\s{0,64}\{\s{0,64}"name"\s{0,8}:\s{0,8}"([^"\n]{1,128})"\s{0,8},\s{0,8}'
+        r'"(?:arguments|parameters|input|args)"\s{0,8}:',
+        re.MULTILINE,
+    ),
     re.compile(r"^<(?!details>|p>)([\w.\-]{1,128})>\s{0,64}<([\w.\-]{1,128})>[^<>]{0,4096}</\2>", re.MULTILINE),
     re.compile(r'(?<![`"])functools\s?\[\s*\{\s*"name"\s*:\s*"([^"\n]{1,128})"'),
     # As Llama 4 and others write a list of calls, in Python.
@@ -499,7 +511,7 @@ _CALLS_IN_WORDS = (
 # A channel of gpt-oss right behind another: reasoning was sent as content.
 _CHANNEL_IN_WORDS = re.compile(r"[.!?)…。！？\w]assistant(?:final|commentary|analysis)(?=[^\s`\"'(=])")
 _SIGNS_OF_WORDS = (
-    "tool", "[Tool", "</", "functions.", ")]", 'invoke name="',
+    "tool", "[Tool", "</", "<|", "call:", "functions.", ")]", 'invoke name="',
     "assistantfinal", "assistantcommentary", "assistantanalysis",
 )  # fmt: skip
 

@@ -223,6 +223,13 @@ def test_the_end_of_a_turn_is_suspect_behind_a_value_that_began_none(end: str, b
         'functions.bash:12 {"command": "ls"}functions.bash:13 {"command": "pwd"}',
         '[bash(command="ls -la")]',
         'I look.\n\n[bash(), other(city="Dublin, Ireland")]',
+        "call:bash{command:ls}",
+        "I look.\ncall:google:mcp:shell:bash{command: 'ls'}",
+        "call:bash{command:\n\n# A plan without an end",
+        '<|content_tool_call|>bash<|tool_args|>{"command": "ls"}<|end_tool_call|>',
+        '[TOOL_CALL]\n{tool => "bash", args => {\n--command "ls"\n}}\n[/TOOL_CALL]',
+        '<tool>{"name": "bash", "arguments": {"command": "ls"}}</parameter></tool>',
+        'I look.\n<use_tool>{"name": "bash", "parameters": {"command": "ls"}}</use_tool>',
     ],
 )
 def test_a_call_whose_special_tokens_were_skipped_is_noticed_by_its_words(text: str, size: int) -> None:
@@ -243,6 +250,9 @@ def test_reasoning_of_gpt_oss_in_content_is_noticed_by_the_words_of_the_next_cha
         'It writes:\n\n```\nI look.assistantcommentary to=functions.bash json{}\ninvoke name="bash">\ninvoke>\n```\n',
         "It writes `hm.assistantfinalfour`, and `functions.bash:0{}`.",
         'It writes "hm.assistantfinalfour".',
+        "Then call: bash{command} runs it, and call:bash(command) does, too. See rpc-call:bash{x}.",
+        'Gemma writes `call:bash{command:ls}`, and Inkling `<|tool|>bash<|args|>{"command": "ls"}`.',
+        '<package>{"name": "bash", "version": "5.2"}</package>',
         "The assistant. Final report: self.assistantfinal = assistantfinal(turns)",
     ],
 )
@@ -374,3 +384,10 @@ def test_an_empty_call_beside_the_markup_of_arguments_is_suspect(leaked: str) ->
 
 def test_an_empty_call_beside_the_end_of_a_block_lost_nothing() -> None:
     assert verdict({"content": "</tool_call>", "tool_calls": empty_call("now")})[1] == {Severity.NOTE}
+
+
+@pytest.mark.parametrize("size", [1, 5, 1000])
+def test_a_name_that_never_ends_is_stray_where_it_begins_with_a_tools(size: int) -> None:
+    leak = '<｜DSML｜tool_calls>\n<｜DSML｜invoke name="bash {\ncommand: ls\n\nWait, this looks malformed.'
+    assert scanned(cut(f"I look.\n{leak}", size)) == ("I look.\n", leak, MarkerShape.STRAY, False)
+    assert scanned(cut(leak.replace("bash", "mop"), size))[2] is MarkerShape.MENTION

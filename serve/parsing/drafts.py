@@ -37,6 +37,8 @@ class DraftingParser:
         """Returns the events of a piece of the output."""
         if self._settled:
             return self._parser.feed(text)
+        if ">" not in text:  # as nearly always
+            return self._step(text)
         return [event for step in _STEPS.findall(text) for event in self._step(step)]
 
     def finish(self) -> list[Event]:
@@ -53,7 +55,11 @@ class DraftingParser:
         begin = self._length
         self._pieces.append(text)
         self._length += len(text)
-        return self._sift(self._parser.feed(text), begin)
+        events = self._parser.feed(text)
+        machine = self._parser.machine
+        if machine.reasoning_end is None and machine.out.wrote_reasoning and not machine.out.calls:
+            return events  # of thoughts that go on
+        return self._sift(events, begin)
 
     def _sift(self, events: list[Event], begin: int) -> list[Event]:
         """Returns what may go out, once a step that begins at a place has brought events."""

@@ -480,15 +480,21 @@ def _argument(place: MarkerPlace) -> MarkerShape:
     return MarkerShape.OPEN if not place.settled and _OPEN_ARGUMENT.match(place.rest) else MarkerShape.MENTION
 
 
+def _unquoted(words: str, signs: str, rest: str) -> re.Pattern[str]:
+    """Returns a pattern of words that no sign stands before; they come first in it, since that is found faster."""
+    literal = re.escape(words)
+    return re.compile(rf"{literal}(?<![{signs}]{literal}){rest}")
+
+
 # Words of a call whose special tokens an engine has left out of the text.
 _CALLS_IN_WORDS = (
-    re.compile(r"(?<![`\"'])to=functions\.([\w.\-]{1,128})\s*(?:json|code)?\s*\{"),
-    re.compile(r'(?<![`"])call tool="([^"\n]{1,128})" index="\d{1,4}"'),
-    re.compile(r"(?<![`\"'\w])functions\.([\w.\-]{1,128}):\d{1,4}\s*\{"),
-    re.compile(r"""(?<![<`"'｜|\w])invoke name="([^"\n]{1,128})">?\s*(?:parameter name="|invoke>)"""),
+    _unquoted("to=functions.", "`\"'", r"([\w.\-]{1,128})\s*(?:json|code)?\s*\{"),
+    _unquoted('call tool="', '`"', r'([^"\n]{1,128})" index="\d{1,4}"'),
+    _unquoted("functions.", r"`\"'\w", r"([\w.\-]{1,128}):\d{1,4}\s*\{"),
+    _unquoted('invoke name="', r"<`\"'｜|\w", r'([^"\n]{1,128})">?\s*(?:parameter name="|invoke>)'),
     re.compile(r"^call:(?:[\w.\-]{1,64}:){0,8}([\w.\-]{1,128})\{", re.MULTILINE),
     # Of formats that nobody here knows, with their special tokens.
-    re.compile(r"(?<![`\"'])<\|\w{1,32}\|>\s?([\w.\-]{1,128})\s?<\|\w{1,32}\|>\s?\{"),
+    _unquoted("<|", "`\"'", r"\w{1,32}\|>\s?([\w.\-]{1,128})\s?<\|\w{1,32}\|>\s?\{"),
     # As clients show calls to their users and to models, and as prompts without tools ask for them.
     re.compile(
         r"^\[(?:tool[ _]calls?|calling tool)\]?:?[ \t]*(?:name=)?([\w.\-]{1,128})(?=[^\n{(]{0,128}(?:\{|(?<!\])\())",
@@ -502,7 +508,7 @@ _CALLS_IN_WORDS = (
         re.MULTILINE,
     ),
     re.compile(r"^<(?!details>|p>)([\w.\-]{1,128})>\s{0,64}<([\w.\-]{1,128})>[^<>]{0,4096}</\2>", re.MULTILINE),
-    re.compile(r'(?<![`"])functools\s?\[\s*\{\s*"name"\s*:\s*"([^"\n]{1,128})"'),
+    _unquoted("functools", '`"', r'\s?\[\s*\{\s*"name"\s*:\s*"([^"\n]{1,128})"'),
     # As Llama 4 and others write a list of calls, in Python.
     re.compile(r"^\[([\w.\-]{1,128})\((?=(?:\)|[a-zA-Z_]\w{0,63}=)[^\n]{0,4096}\)?\][ \t]*$)", re.MULTILINE),
 )

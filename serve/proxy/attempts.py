@@ -42,6 +42,7 @@ _SAME_POOL_MAY_ANSWER = {429: False, 500: True, 502: True, 503: True, 504: True}
 _OK = 200
 _LOWEST_SERVER_ERROR = 500
 _FIRST_CANDIDATE_TRIES = 2
+_ADDRESSES_OF_A_POOL = 2  # that may fail before other pools are asked
 _NO_WAIT_S = 0.001  # an idle slot is there sooner; recording costs microseconds, so only waits are
 
 
@@ -130,6 +131,10 @@ class _Left:
         """Adds a try."""
         self._tries.append(candidate)
 
+    def put_last(self, pool: str) -> None:
+        """Tries a pool's candidates behind all others."""
+        self._tries.sort(key=lambda candidate: candidate.pool == pool)
+
     def drop(self, pools: Collection[str]) -> None:
         """Gives up pools."""
         self._tries = [candidate for candidate in self._tries if candidate.pool not in pools]
@@ -200,7 +205,7 @@ class Attempts:
                 self._pools[request.decision.model, pool].forget(slot.endpoint)
                 self._add_fault(request, pool, error.code, error.message)
                 failed.append(slot)
-                if not self._tries_again(request, slot, left, number):
+                if not self._tries_again(request, slot, failed, left, number):
                     raise
             else:
                 status = attempt.response.status
@@ -210,18 +215,29 @@ class Attempts:
                     left.drop((pool,))
                 elif status in _SAME_POOL_MAY_ANSWER:
                     failed.append(slot)
-                if status not in _SAME_POOL_MAY_ANSWER or not self._tries_again(request, slot, left, number):
+                if status not in _SAME_POOL_MAY_ANSWER or not self._tries_again(request, slot, failed, left, number):
                     return attempt
                 self._add_fault(request, pool, str(status), f"the engine answered {status}")
             await resources.aclose()
             self._telemetry.retried(pool)
         raise AssertionError("the last attempt returns or raises")
 
-    def _tries_again(self, request: RoutedRequest, slot: _Slot, left: _Left, number: int) -> bool:
-        """Returns whether there is another try; while a pool has addresses that were not asked, there is."""
+    def _tries_again(
+        self, request: RoutedRequest, slot: _Slot, failed: Sequence[_Slot], left: _Left, number: int
+    ) -> bool:
+        """Returns whether there is another try; while a pool has addresses that were not asked, there is.
+
+        Other pools go first once two of a pool's addresses have failed, or its only one: an engine that has died may
+        answer every try with an error until it is replaced.
+        """
         if number == self._max_attempts:
             return False
-        if not left and self._pools[request.decision.model, slot.candidate.pool].replicas > number:
+        name = slot.candidate.pool
+        replicas = self._pools[request.decision.model, name].replicas
+        asked = {each.endpoint.url for each in failed if each.candidate.pool == name}
+        if len(asked) >= min(replicas, _ADDRESSES_OF_A_POOL):
+            left.put_last(name)
+        if not left and replicas > number:
             left.again(slot.candidate)
         return bool(left)
 

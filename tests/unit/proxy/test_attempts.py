@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from itertools import count
+from itertools import count, cycle
 from typing import Any
 
 import pytest
@@ -63,21 +63,21 @@ class Upstream:
 
 
 class Pool:
-    """A pool with one replica, or with an error in place of a slot.
+    """A pool whose replicas are asked in turns, or with an error in place of a slot.
 
     Attributes:
         forgotten: Replicas that did not answer.
     """
 
-    def __init__(self, name: str, error: GatewayError | None = None) -> None:
+    def __init__(self, name: str, error: GatewayError | None = None, replicas: int = 1) -> None:
         self.forgotten: list[str] = []
-        self._name = name
         self._error = error
         self.full = error is not None
         self.ready = not self.full
         self.head_start_s = 0.0
         self.delay_s = 0.0
-        self.replicas = 1
+        self.replicas = replicas
+        self._urls = cycle([name, *(f"{name}{number}" for number in range(2, replicas + 1))])
 
     @as_hold
     @asynccontextmanager
@@ -85,7 +85,7 @@ class Pool:
         if self._error is not None:
             raise self._error
         await asyncio.sleep(self.delay_s)
-        yield Endpoint(self._name, None)
+        yield Endpoint(next(self._urls), None)
 
     def forget(self, endpoint: Endpoint) -> None:
         self.forgotten.append(endpoint.url)
@@ -98,15 +98,25 @@ class Rig:
         tried: The pools that were tried.
     """
 
-    def __init__(self, upstream: Upstream, *pools: str, full: tuple[str, ...] = (), max_attempts: int = 3) -> None:
+    def __init__(
+        self,
+        upstream: Upstream,
+        *pools: str,
+        full: tuple[str, ...] = (),
+        max_attempts: int = 3,
+        replicas: int = 1,
+        opt_out: bool = False,
+    ) -> None:
         remote = {name: {"kind": "remote", "url": "http://unused", "facts": {"method": "none"}} for name in pools}
         config = GatewayConfig.parse(
             {"models": {"m": {**CONFIG, "pools": remote}}, "limits": {"max_attempts": max_attempts}}
         )
         self.tried: list[str] = []
         self.attribution = Attribution(headers={"x-specgate-reasons": "canary"})
-        self.pools = {name: Pool(name, FULL if name in full else None) for name in pools}
-        self._candidates = tuple(Candidate(name, opt_out=False, speculative=False) for name in pools)
+        self.pools = {name: Pool(name, FULL if name in full else None, replicas) for name in pools}
+        self._candidates = tuple(
+            Candidate(name, opt_out=each, speculative=False) for name in pools for each in (False, True)[: 1 + opt_out]
+        )
         self.spans = InMemorySpanExporter()
         self._telemetry = Telemetry({}, self.spans)
         self._attempts = Attempts(
@@ -154,12 +164,28 @@ class Rig:
         return int(sum(value for _, _, value in self._telemetry.metrics.collect(frozenset({"specgate_retries"}))))
 
 
-async def test_the_first_candidate_is_tried_twice_then_the_others() -> None:
-    rig = Rig(Upstream(DOWN, 500, 200), "a", "b")
+async def test_two_replicas_of_the_first_pool_are_tried_then_the_others() -> None:
+    rig = Rig(Upstream(DOWN, 500, 200), "a", "b", replicas=2)
     assert await rig.result() == ("b", 200)
     assert rig.tried == ["a", "a", "b"]
-    assert set(rig.pools["a"].forgotten) == {"a"}, "another one has answered, so it was not the request"
+    assert set(rig.pools["a"].forgotten) == {"a", "a2"}, "another one has answered, so it was not the request"
     assert rig.pools["b"].forgotten == []
+
+
+@pytest.mark.parametrize(("replicas", "tried"), [(1, ["a", "b"]), (2, ["a", "a", "b"]), (8, ["a", "a", "b"])])
+@pytest.mark.parametrize("failure", [DOWN, 500, 502, 503, 504])
+async def test_a_pool_whose_engines_have_died_does_not_take_every_try_from_another(
+    replicas: int, tried: list[str], failure: int | GatewayError
+) -> None:
+    rig = Rig(Upstream(*[failure] * (len(tried) - 1), 200), "a", "b", replicas=replicas, opt_out=True)
+    assert await rig.result() == ("b", 200)
+    assert rig.tried == tried
+
+
+async def test_a_pool_of_one_replica_is_asked_again_after_the_others() -> None:
+    rig = Rig(Upstream(DOWN, 500, 200), "a", "b")
+    assert await rig.result() == ("a", 200)
+    assert rig.tried == ["a", "b", "a"]
 
 
 async def test_one_candidate_and_two_failures_are_one_retry() -> None:
@@ -205,7 +231,7 @@ async def test_a_request_that_another_pool_took_says_that_it_had_the_free_slot(
 
 async def test_the_last_failed_response_is_passed_on() -> None:
     rig = Rig(Upstream(500, 502, 503), "a", "b", "c")
-    assert await rig.result() == ("b", 503)
+    assert await rig.result() == ("c", 503)
     assert rig.retries == 2
 
 

@@ -168,7 +168,7 @@ bench-conform: $(READY) ## how specgate and other gateways treat their neighbour
 	@$(BIN)/python -m bench.conform
 
 .PHONY: bench-public
-bench-public: $(READY) ## public suites through an engine alone and behind the gateway, clean and with faults (a minute; ARGS=--real for vLLM on the CPU, URL=http://host:8000 MODEL=name for any endpoint)
+bench-public: $(READY) ## public suites through an engine alone and behind the gateway, clean and with faults (a minute; ARGS=--real for vLLM on the CPU with each tiny model, URL=http://host:8000 MODEL=name for any endpoint)
 	@$(BIN)/python -m bench.public $(if $(URL),--arm endpoint=$(URL)) $(if $(MODEL),--model $(MODEL)) $(ARGS)
 
 .PHONY: bench-k2vv bench-drafters

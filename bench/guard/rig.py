@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import multiprocessing
+import signal
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from multiprocessing.connection import Connection
@@ -119,6 +120,7 @@ def _process(apps: Callable[..., Apps], *arguments: Any) -> Iterator[Urls]:
 
 
 def _serve(parent: Connection, apps: Callable[..., Apps], arguments: tuple[Any, ...]) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches every process of a terminal; the parent ends this one
     asyncio.run(_listen(parent, apps, arguments))
 
 

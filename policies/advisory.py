@@ -177,7 +177,14 @@ def _load(path: Path) -> Advisory:
             return unreadable(path.stem, f"{path.name} has more than {MOST_BYTES} bytes")
         return _parsed(path.read_text(encoding="utf-8"), path.stem)
     except (OSError, ValueError, RecursionError, yaml.YAMLError, PolicyError) as error:
-        return unreadable(path.stem, " ".join(str(error).split())[:300])
+        return unreadable(path.stem, _said(error)[:300])
+
+
+def _said(error: Exception) -> str:
+    """Returns what is wrong in a file, with its line if that is known."""
+    if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
+        return f"line {error.problem_mark.line + 1}: {error.problem}"
+    return " ".join(str(error).split())
 
 
 @lru_cache(maxsize=1024)

@@ -9,7 +9,7 @@ from rich.table import Table
 
 from policies import explain as explained
 from serve.cli.output import Json, console, print_json
-from serve.errors import ConfigError
+from serve.errors import ConfigError, GatewayError
 from serve.tools.doctor.decider import Decider
 
 
@@ -25,7 +25,10 @@ def explain(
     """Decide one request, without an engine, and explain the decision."""
     decider = Decider.load(config)
     body = sys.stdin.buffer.read() if request == "-" else Path(request).read_bytes()
-    features, decision = decider(body, dict(map(_header, header or ())), api)
+    try:
+        features, decision = decider(body, dict(map(_header, header or ())), api)
+    except GatewayError as error:
+        raise ConfigError(f"--request {request}: {error}") from error
     report = explained(decider.policy, features, decision)
     if as_json:
         print_json(report)

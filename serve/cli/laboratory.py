@@ -19,7 +19,7 @@ def add_command(app: typer.Typer, name: str) -> None:
         return
 
     def missing() -> None:
-        """Needs the package specgate-lab."""
+        """Needs the package specgate-lab; in a checkout: pip install ./lab."""
         path = name.replace(".", " ")
         raise ConfigError(f"`specgate {path}` needs the package specgate-lab; in a checkout: pip install ./lab")
 

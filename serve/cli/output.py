@@ -52,7 +52,7 @@ class Commands(TyperGroup):
             extra = _EXTRAS.get((error.name or "").partition(".")[0])
             if extra is None:
                 raise
-            _refuse(f"this needs {error.name}, which is not installed: pip install 'specgate[{extra}]'", error)
+            _refuse(f"this needs {error.name}, which is not installed; in a checkout: pip install '.[{extra}]'", error)
 
 
 def _refuse(message: str, cause: Exception) -> NoReturn:

@@ -17,6 +17,7 @@ from serve.cli.key_service import first_key
 from serve.cli.output import console
 from serve.cli.serving import Serving, with_serving
 from serve.config.access import AccessConfig, AccessMode
+from serve.config.compiled_policy import read_advisories
 from serve.config.contradictions import contradictions
 from serve.config.early import missing_folders, unknown_options
 from serve.config.exposure import open_gateway
@@ -66,6 +67,7 @@ def serve(
             raise typer.Exit(code)
         _tell_of_access(parsed.access, host)
         _print(f"specgate {VERSION}, {config}")
+        _tell_of_advisories(parsed)
         with cluster(parsed, port, clocked(), serving.verbose, host, stop):
             if not stop.is_set():
                 models = ", ".join(parsed.models)
@@ -81,6 +83,7 @@ def run_here(config: GatewayConfig, path: Path | None, serving: Serving) -> None
     log_to_stderr(serving.verbose)
     _print(f"specgate {VERSION}" + (f", {path}" if path else ""))
     _tell_of_access(parsed.access, serving.host)
+    _tell_of_advisories(parsed)
     if path is not None:
         _tell_of_unknown_methods(parsed, path)
     run_alone(parsed, serving.host, serving.port, path, _print, serving.stop_with_parent, config)
@@ -98,7 +101,7 @@ def _wants_ray(config: GatewayConfig, path: Path, asked: bool | None) -> bool:
     wants = reason is not None if asked is None else asked
     if wants and not _is_installed("ray"):
         why = f"{path} has {reason}" if reason else "--ray asks for it"
-        raise ConfigError(f"Ray is not installed, and {why}: pip install 'specgate[ray]'")
+        raise ConfigError(f"Ray is not installed, and {why}; in a checkout: pip install '.[ray]'")
     return wants
 
 
@@ -116,6 +119,14 @@ def _tell_of_access(access: AccessConfig, host: str) -> None:
         _print(token)
     if openness := open_gateway(access, host):
         _print(f"warning: {openness}")
+
+
+def _tell_of_advisories(config: GatewayConfig) -> None:
+    """Warns of the operator's advisories that can't be read: they count as matched, whatever they would say."""
+    if config.policy.advisories:
+        for each in read_advisories(config.policy):
+            if each.problem:
+                _print(f"warning: nothing speculates, because {each.id}.yaml can't be read: {each.problem}")
 
 
 def _tell_of_unknown_methods(config: GatewayConfig, path: Path) -> None:

@@ -26,6 +26,7 @@ Progress = Callable[[str], None]
 _ERROR = re.compile(r"^[A-Za-z_][\w.]*(?:Error|Exception|Exit): ", re.MULTILINE)  # the first line after a traceback
 _START_TIMEOUT_S = 900.0
 _STOP_TIMEOUT_S = 60.0
+_SILENT_S = 30.0  # then whoever waits is told for what
 
 
 @contextmanager
@@ -213,20 +214,24 @@ def _wait_until_running(say: Progress, logs: Path, stop: threading.Event) -> Non
     """Reports every deployment as it comes up; returns when all are, or `stop` is set."""
     from ray import serve as ray_serve
 
-    started_s = time.monotonic()
+    started_s = told_s = time.monotonic()
     seen: set[str] = set()
     while not stop.is_set():
         application = ray_serve.status().applications["specgate"]
         for name, deployment in application.deployments.items():
             if deployment.status == "HEALTHY" and name not in seen:
                 seen.add(name)
-                say(f"{name} is up after {time.monotonic() - started_s:.0f} s")
+                told_s = time.monotonic()
+                say(f"{name} is up after {told_s - started_s:.0f} s")
         if application.status == "RUNNING":
             return
         if application.status in ("DEPLOY_FAILED", "UNHEALTHY"):
             failed = {name: d.message for name, d in application.deployments.items() if d.status != "HEALTHY"}
             causes = (f"{name}: {cause_of(message)}" for name, message in failed.items() if message)
             raise ConfigError("\n".join((*causes, f"The replicas' logs are under {logs}")))
+        if time.monotonic() - told_s > _SILENT_S:
+            told_s = time.monotonic()
+            say(f"loading {', '.join(sorted(application.deployments.keys() - seen))}")
         if time.monotonic() - started_s > _START_TIMEOUT_S:
             raise ConfigError(f"not every pool came up within {_START_TIMEOUT_S:.0f} s; see {logs}")
         stop.wait(0.5)

@@ -117,7 +117,7 @@ async def test_what_needs_ray_says_which_extra_brings_it(tmp_path: Path) -> None
     _, told = await ended.communicate()
     assert ended.returncode == 2
     assert b"engines of its own (m/p)" in told
-    assert b"pip install 'specgate[ray]'" in told
+    assert b"pip install '.[ray]'" in told
 
 
 async def test_keys_limits_and_usage_hold_in_one_process(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 from msgspec.structs import asdict
@@ -11,6 +12,7 @@ from policies.cures import tried_cures
 from policies.freshness import MAX_AGE_DAYS, NEWER_ENGINE, age_days, newest_checked
 from policies.policy import Policy
 from policies.qualification import standing
+from serve.access.key_file import read_key_file
 from serve.config.contradictions import contradictions
 from serve.config.early import missing_folders, unknown_options
 from serve.config.exposure import open_gateway
@@ -79,6 +81,7 @@ def examine(decider: Decider, host: str | None = None, store: tuple[str, str] | 
         *_knowledge(policy),
         *_qualified(policy),
         *_unusable_verdicts(decider.config),
+        *_access_file(decider.config),
         *_unstated_methods(decider.config),
         *(_finding("warning", text, model) for model, text in grammar_findings(decider.config.models)),
         *_holes(policy),
@@ -237,6 +240,17 @@ def _policy_findings(policy: Policy) -> Iterator[dict[str, Any]]:
         elif override.action == "waive":
             text = f"{override.advisory} is waived until {override.expires}: {override.reason}"
             yield _finding("warning", text, override.model or "")
+
+
+def _access_file(config: GatewayConfig) -> Iterator[dict[str, Any]]:
+    """Yields what is wrong with the file of keys; one that is not here may be where the gateway runs."""
+    if config.access.file is None:
+        return
+    file = Path(config.access.file)
+    try:
+        read_key_file(file)
+    except ConfigError as error:
+        yield _finding("error" if file.exists() else "warning", str(error))
 
 
 def _pool_findings(policy: Policy, where: str = "in `facts`") -> Iterator[dict[str, Any]]:

@@ -44,7 +44,7 @@ def test_show_of_an_unknown_one_is_wrong_input(specgate):
 def test_list_fails_on_an_unreadable_one(specgate, tmp_path):
     (tmp_path / "broken.yaml").write_text("{")
     code, out = specgate("advisories", "list", "--folder", tmp_path)
-    assert (code, "broken.yaml can't be read: while parsing" in out) == (1, True)
+    assert (code, "broken.yaml can't be read: line 1: expected" in out) == (1, True)
     assert specgate("advisories", "list", "--folder", tmp_path / "none")[0] == 2
 
 

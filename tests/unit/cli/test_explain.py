@@ -59,6 +59,13 @@ def test_wrong_input_ends_with_code_2_and_one_line(specgate, kimi, body, tmp_pat
         assert out.startswith("specgate: ")
 
 
+def test_a_file_that_holds_no_request_is_named(specgate, kimi, tmp_path):
+    request = tmp_path / "request.json"
+    request.write_text("models: {}")
+    code, out = specgate("explain", "-c", kimi(), "-r", request)
+    assert (code, f"--request {request}: The body is not valid JSON" in " ".join(out.split())) == (2, True)
+
+
 def test_the_suffix_of_a_models_name_forbids_speculation_here_too(specgate, kimi, body):
     code, out = specgate("explain", "-c", kimi(), "-r", "-", "--json", stdin=body("kimi:nospec", tools=False))
     report = json.loads(out)

@@ -29,6 +29,7 @@ def test_a_command_of_the_laboratory_says_what_to_install(arguments: list[str]) 
     result = CliRunner().invoke(app, arguments)
     assert result.exit_code == WRONG_INPUT
     assert "`specgate probe` needs the package specgate-lab" in result.stderr
+    assert "pip install ./lab" in CliRunner().invoke(app, ["probe", "--help"], terminal_width=200).stdout
 
 
 @pytest.mark.usefixtures("without_laboratory")

@@ -61,3 +61,19 @@ def test_an_engine_that_could_not_start_is_told_before_ray_does(
     assert "m/p: vLLM has no engine argument 'max-model-length'; did you mean 'max-model-len'?" in output
     assert "the folder of its model, /no/such/folder, is not on this machine" in output
     assert "specgate fetch --config" in output
+
+
+def test_an_advisory_that_cannot_be_read_is_told_at_the_start_with_its_file_and_line(
+    specgate: Callable[..., tuple[int, str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("run_alone", "log_to_stderr"):
+        monkeypatch.setattr(f"serve.cli.run.{name}", lambda *_: None)
+    path, advisories = tmp_path / "remote.yaml", tmp_path / "advisories"
+    advisories.mkdir()
+    (advisories / "own.yaml").write_text("id: own\ntitle: [\n")
+    pool = {"kind": "remote", "url": "http://engine:8000", "facts": {"engine": "vllm", "method": "none"}}
+    models = {"m": {"family": "qwen3", "grammar": "hermes", "pools": {"p": pool}}}
+    path.write_text(json.dumps({"models": models, "policy": {"advisories": str(advisories)}}))
+    code, output = specgate("serve", "--config", path)
+    assert code == 0
+    assert "nothing speculates, because own.yaml can't be read: line 3: expected" in " ".join(output.split())

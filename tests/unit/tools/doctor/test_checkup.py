@@ -88,3 +88,26 @@ def test_a_mistyped_engine_argument_is_an_error_with_the_right_name(tmp_path: Pa
     assert "vLLM has no engine argument 'max-model-length'; did you mean 'max-model-len'?" in errors(
         tmp_path, {"max-model-length": 1024}
     )
+
+
+@pytest.mark.parametrize(
+    ("content", "level", "said"),
+    [
+        (None, "warning", "can't be read: No such file"),
+        ("tenants: [", "error", "is not YAML"),
+        ("tenant: {}", "error", "tenant: Extra inputs"),
+        ("", "", ""),
+    ],
+)
+def test_a_file_of_keys_that_no_gateway_would_start_with_is_found(
+    content: str | None, level: str, said: str, tmp_path: Path
+) -> None:
+    keys = tmp_path / "keys.yaml"
+    if content is not None:
+        keys.write_text(content)
+    config = tmp_path / "config.yaml"
+    access = {"mode": "required", "file": str(keys)}
+    config.write_text(yaml.safe_dump({"models": remote(engine="vllm", method="none"), "access": access}))
+    found = [each for each in examine(Decider.load(config))["findings"] if str(keys) in each["message"]]
+    assert [each["level"] for each in found] == [level] * bool(level)
+    assert all(said in each["message"] for each in found)

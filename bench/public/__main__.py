@@ -41,7 +41,7 @@ from bench.public.picture import picture
 from bench.public.suites import SUITES, PublicCase
 from bench.schemas import MASKBENCH, SHARED
 from lab.probe.plan import ProbePlan
-from lab.probe.runner import client_of
+from lab.probe.runner import client_of, told
 from serve.config.pool import check_url
 from serve.errors import ConfigError
 
@@ -163,7 +163,7 @@ async def model_of(plan: ProbePlan) -> str:
         advice = (
             "name the variable with its key: --api-key-env" if status in _KEY_WANTED else "is it an OpenAI endpoint?"
         )
-        raise ConfigError(f"{plan.base_url}/models does not answer: {error.__cause__ or error}; {advice}") from error
+        raise ConfigError(f"{plan.base_url}/models does not answer: {told(error)}; {advice}") from error
     if plan.model:
         return plan.model
     if len(names) != 1:

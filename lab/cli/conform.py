@@ -7,7 +7,7 @@ import typer
 from rich.text import Text
 
 from lab.conform import SECURITY_CASES, CaseStatus, ConformanceReport, cases_for, run, select
-from lab.conform.lab import laboratory
+from lab.conform.lab import Pace, laboratory
 from lab.conform.report import CaseRun
 from serve.cli.output import FOUND, Json, console, print_json
 from serve.errors import ConfigError
@@ -38,6 +38,8 @@ def conform(
     cases = select(table, _names(only))
     base = url.rstrip("/").removesuffix("/v1")
     quiet = as_json or markdown
+    if not quiet:
+        typer.echo(f"waiting until {base} answers for the model {model!r}, at most {Pace.settle_s:g} s", err=True)
 
     async def measure() -> ConformanceReport:
         async with laboratory(base, key, model, upstream_host, upstream_port) as lab:

@@ -7,6 +7,7 @@ from typing import Any
 from lab.probe.echo import EchoCell
 from lab.probe.grid import ProbeCell
 from lab.probe.k2vv import RequestSet
+from serve.errors import ConfigError
 
 Cell = ProbeCell | RequestSet | EchoCell
 # What an engine is asked for where a judge is to say who broke an answer.
@@ -15,7 +16,13 @@ Trial = tuple[Cell, int]  # a cell and the number of the trial in it
 
 
 def with_version(url: str) -> str:
-    """Returns an endpoint's URL with `/v1`, whether or not it has it."""
+    """Returns an endpoint's URL with `/v1`, whether or not it has it.
+
+    Raises:
+        ConfigError: It is no URL of http or https.
+    """
+    if not url.startswith(("http://", "https://")):
+        raise ConfigError(f"{url} is no URL: it begins with http:// or https://")
     base = url.rstrip("/")
     return base if base.endswith("/v1") else f"{base}/v1"
 

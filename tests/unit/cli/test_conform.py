@@ -40,7 +40,8 @@ def test_a_green_run_ends_with_0_and_a_table() -> None:
 
 def test_without_a_format_each_case_is_one_line() -> None:
     port = str(free_port())
-    code, out, _ = invoke(f"http://127.0.0.1:{port}", "--upstream-port", port, "--only", "malformed-body,strict")
+    code, out, told = invoke(f"http://127.0.0.1:{port}", "--upstream-port", port, "--only", "malformed-body,strict")
+    assert f"waiting until http://127.0.0.1:{port} answers for the model 'conform'" in told
     lines = out.splitlines()
     assert code == 1
     assert [line.split()[:2] for line in lines[:-1]] == [["strict", "pass"], ["malformed-body", "fail"]]

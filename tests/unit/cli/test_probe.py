@@ -86,7 +86,13 @@ def test_an_endpoint_that_does_not_answer_is_wrong_input_and_no_evidence(specgat
     assert code == 2
     assert "could be checked" in text
     assert "not checked" in text
+    assert "connection" in text.rpartition("could be checked: APIConnectionError: Connection error.")[2].lower()
     assert not cited.exists()
+
+
+def test_a_url_without_its_scheme_is_told_before_anything_is_sent(specgate):
+    code, text = specgate(*options("127.0.0.1:9"))
+    assert (code, "127.0.0.1:9 is no URL: it begins with http://" in text) == (2, True)
 
 
 def test_own_prompts_come_from_a_file(specgate, tmp_path):

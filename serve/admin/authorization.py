@@ -90,8 +90,11 @@ class Authorized:
         scope.setdefault("state", {})[PRINCIPAL] = self._principal(scope, headers, rule.scope)
 
     def _unserved(self, path: str) -> str:
-        """Returns the message for a path that is no route: mostly a client's base URL has a `/v1` too many or few."""
-        near = next((known for known in (path.removeprefix("/v1"), f"/v1{path}") if known in self._rules), None)
+        """Returns the message for a path that is no route: mostly a client's base URL has a `/v1` too many or few, or a
+        slash at its end.
+        """
+        plain = path.rstrip("/")
+        near = next((each for each in (plain, plain.removeprefix("/v1"), f"/v1{plain}") if each in self._rules), None)
         if near is not None:
             return f"{path} is not served here, but {near} is: check the client's base URL."
         return f"{path} is not served here{next((why for rules, why in _OTHER_PORT if rules_of(rules, path)), '.')}"

@@ -121,7 +121,7 @@ reasoning_key = "reasoning"  # as vLLM names it; `reasoning_content` for engines
 
 
 def connect(
-    agent: Annotated[str, typer.Argument(help=f"One of: {', '.join(_AGENTS)}.")],
+    agent: Annotated[str | None, typer.Argument(help=f"One of: {', '.join(_AGENTS)}.")] = None,
     url: Annotated[str, typer.Option("--url", "-u", envvar="SPECGATE_URL", help="Base URL of the gateway.")] = _LOCAL,
     model: Annotated[
         str | None, typer.Option("--model", "-m", help="Its name. [default: the first that the gateway lists]")
@@ -131,8 +131,9 @@ def connect(
 
     If the gateway asks for keys, set SPECGATE_KEY: the lines name the variable, never the key.
     """
-    if agent not in _AGENTS:
-        raise ConfigError(f"there are no lines for {agent!r}, but for: {', '.join(_AGENTS)}")
+    if agent is None or agent not in _AGENTS:
+        problem = "say for which agent" if agent is None else f"there are no lines for {agent!r}, but for"
+        raise ConfigError(f"{problem}: {', '.join(_AGENTS)}")
     base = url.rstrip("/").removesuffix("/v1")
     key = "$SPECGATE_KEY" if os.environ.get("SPECGATE_KEY") else "none"
     name, length = (model, None) if model else _first_model(base)

@@ -174,9 +174,15 @@ async def test_clients_of_the_messages_api_read_every_error_in_its_shape() -> No
 
 @pytest.mark.parametrize(
     ("path", "near"),
-    [("/v1/v1/messages", "/v1/messages"), ("/responses", "/v1/responses"), ("/models", "/v1/models")],
+    [
+        ("/v1/v1/messages", "/v1/messages"),
+        ("/responses", "/v1/responses"),
+        ("/models", "/v1/models"),
+        ("/v1/messages/", "/v1/messages"),
+        ("/v1/v1/models/", "/v1/models"),
+    ],
 )
-async def test_a_base_url_with_a_v1_too_many_or_too_few_is_named_as_the_cause(path: str, near: str) -> None:
+async def test_a_base_url_with_a_v1_or_a_slash_too_many_or_too_few_is_named_as_the_cause(path: str, near: str) -> None:
     async with gateway() as url:
         status, _, body = await ask("POST", url + path, body=CHAT)
     assert status == 404

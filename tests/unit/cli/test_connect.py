@@ -66,8 +66,9 @@ def test_agents_learn_how_long_a_request_may_be(specgate: Run, gateway: str) -> 
 
 
 def test_what_is_missing_is_told_with_what_to_do(specgate: Run) -> None:
-    code, output = specgate("connect", "emacs")
-    assert (code, "codex" in output) == (2, True)
+    for given in (["emacs"], []):
+        code, output = specgate("connect", *given)
+        assert (code, "codex" in output) == (2, True)
     code, output = specgate("connect", "codex", "--url", "http://127.0.0.1:9")
     assert code == 2
     assert "--model" in " ".join(output.split())

@@ -34,7 +34,7 @@ help: ## list the targets
 setup: $(READY) ## make .venv with pinned packages
 
 $(READY): pyproject.toml lab/pyproject.toml requirements/dev.txt requirements/dev-gateway.txt requirements/torch.txt
-	@echo "specgate: setting up .venv (about 3 GB on disk, mostly PyTorch and vLLM; some minutes the first time)"
+	@echo "specgate: setting up .venv (about 3.6 GB on disk, mostly PyTorch and vLLM; some minutes the first time)"
 	@$(PYTHON) -c 'import sys; sys.exit("%d.%d" % sys.version_info[:2] not in "$(PYTHONS)".split() and "specgate needs one of Python $(PYTHONS); this is " + sys.version.split()[0] + ". Set PYTHON=/path/to/python3.11")'
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check uv==0.13.8

@@ -31,6 +31,13 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON document inst
 class Commands(TyperGroup):
     """Reports errors that wrong input causes as one line and an exit code instead of a traceback."""
 
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """Returns a command whose help breaks where the terminal ends, not where the lines of its docstring do."""
+        command = super().get_command(ctx, cmd_name)
+        if command is not None and command.help:
+            command.help = "\n\n".join(" ".join(part.split()) for part in command.help.split("\n\n"))
+        return command
+
     def invoke(self, ctx: Any) -> Any:
         """Run the command.
 

@@ -43,3 +43,23 @@ def test_with_the_laboratory_its_commands_are_there() -> None:
     app.callback()(lambda: None)
     laboratory.add_command(app, "conform")
     assert "upstream-port" in CliRunner().invoke(app, ["conform", "--help"], terminal_width=200).stdout
+
+
+def test_the_help_of_a_command_breaks_where_the_terminal_ends() -> None:
+    app = typer.Typer(cls=Commands)
+    app.callback()(lambda: None)
+
+    @app.command()
+    def one() -> None:
+        """Do it.
+
+        What comes first,
+        and goes on.
+
+        Another paragraph.
+        """
+
+    lines = CliRunner().invoke(app, ["one", "--help"], terminal_width=100).stdout.splitlines()
+    shown = [line.strip() for line in lines]
+    assert "What comes first, and goes on." in shown
+    assert "Another paragraph." in shown

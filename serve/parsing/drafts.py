@@ -29,8 +29,8 @@ class DraftingParser:
         self._open = open_
         self._parser = open_()
         self._settled = "end_think" not in self._parser.machine.lexicon.kinds.values()
-        self._pieces: list[str] = []  # of the output so far
-        self._length = 0
+        self._pieces: list[str] = []  # of the output behind the last draft
+        self._length = self._begin = 0  # of the output so far, and where these begin
         self._held: list[Event] | None = None  # from the end on that a call has made of the thoughts
 
     def feed(self, text: str) -> list[Event]:
@@ -100,8 +100,9 @@ class DraftingParser:
 
     def _think_on(self, start: int, end: int) -> list[Event]:
         """Makes a draft a part of the thoughts, and reads on behind it."""
-        text = "".join(self._pieces)
-        self._held, self._pieces, self._length = None, [text[:end]], end
+        text, begin = "".join(self._pieces), self._begin
+        self._held, self._pieces = None, []
+        self._length = self._begin = end
         self._parser = self._open()
-        self._parser.machine.think_on(text[start:end], end)
-        return self.feed(text[end:])
+        self._parser.machine.think_on(text[start - begin : end - begin], end)
+        return self.feed(text[end - begin :])

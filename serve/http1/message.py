@@ -27,7 +27,7 @@ def encode_head(start_line: bytes, headers: Iterable[tuple[bytes, bytes]]) -> by
     Raises:
         ValueError: A name or value holds a line break, which would add headers or even a message of its own.
     """
-    lines = [start_line, *[b"%b: %b" % header for header in headers], b"", b""]
+    lines = [start_line, *map(b": ".join, headers), b"", b""]
     head = b"\r\n".join(lines)
     if head.count(b"\n") != len(lines) - 1 or head.count(b"\r") != len(lines) - 1:
         raise ValueError("a header holds a line break")
@@ -40,7 +40,7 @@ def encode_request_head(start_line: str, headers: Iterable[tuple[str, str]]) -> 
     Raises:
         ValueError: As of `encode_head`, or a name or value holds what Latin-1 does not have.
     """
-    lines = [start_line, *[f"{name}: {value}" for name, value in headers], "", ""]
+    lines = [start_line, *map(": ".join, headers), "", ""]
     head = "\r\n".join(lines)
     if head.count("\n") != len(lines) - 1 or head.count("\r") != len(lines) - 1:
         raise ValueError("a header holds a line break")

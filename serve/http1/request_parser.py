@@ -3,6 +3,8 @@
 import asyncio
 import enum
 from collections.abc import Callable
+from itertools import chain
+from operator import itemgetter
 from typing import Any
 
 import httptools
@@ -11,6 +13,8 @@ from serve.errors import GatewayError, HeadTooLargeError, InvalidRequestError
 from serve.http1.asgi import Scope
 from serve.http1.cycle import RequestResponseCycle
 from serve.http1.message import MAX_HEAD_BYTES, RawHeaders
+
+_NAME = itemgetter(0)  # of a header
 
 
 def reject_ambiguous(version: str, method: str, url: bytes, headers: RawHeaders) -> GatewayError | None:
@@ -24,21 +28,18 @@ def reject_ambiguous(version: str, method: str, url: bytes, headers: RawHeaders)
         url: The request target as it was sent.
         headers: With lower-case names.
     """
-    size_bytes, hosts, is_coded = len(url), 0, False
-    for name, value in headers:
-        size_bytes += len(name) + len(value)
-        hosts += name == b"host"
-        is_coded = is_coded or name == b"transfer-encoding"
-    if size_bytes > MAX_HEAD_BYTES:
+    if len(url) + sum(map(len, chain.from_iterable(headers))) > MAX_HEAD_BYTES:
         return HeadTooLargeError(f"The request's head is longer than {MAX_HEAD_BYTES} bytes.")
     if version not in ("1.0", "1.1"):
         return InvalidRequestError(f"HTTP/{version} is not supported; use HTTP/1.1.")
     if method == "CONNECT":
         return InvalidRequestError("CONNECT is not supported: this server is not a forward proxy.")
-    if is_coded:
+    names = [*map(_NAME, headers)]
+    if b"transfer-encoding" in names:
         codings = [value.strip().lower() for name, value in headers if name == b"transfer-encoding"]
         if codings != [b"chunked"] or version != "1.1":
             return InvalidRequestError("The only supported Transfer-Encoding is 'chunked', in HTTP/1.1.")
+    hosts = names.count(b"host")
     if hosts > 1 or (not hosts and version == "1.1"):
         return InvalidRequestError("A request must have exactly one Host header.")
     return None
@@ -217,7 +218,7 @@ class RequestParser:
             self._reject(error)
             return
         scope = build_scope(version, method, self._url, self._headers)
-        asks = any([name == b"expect" and value.lower() == b"100-continue" for name, value in self._headers])
+        asks = dict(self._headers).get(b"expect", b"").lower() == b"100-continue"
         keeps = self._parser.should_keep_alive()
         cycle = self._begin(scope, asks and version == "1.1", keeps and version == "1.1")
         if isinstance(cycle, GatewayError):

@@ -53,16 +53,12 @@ class Attempt(Struct, frozen=True):
         candidate: Sends it.
         response: The response itself.
         ids: Takes the ids of its tokens out, if we have asked for them.
-        rename: Puts our name of the model into it, if the engine has another.
-        parsed: Reads its raw text, if the engine has not parsed it.
-        stages: All that its frames pass first, in their order.
+        stages: All that its frames pass first, in their order; some of them only let everything pass.
     """
 
     candidate: Candidate
     response: UpstreamResponse
     ids: TokenIds | None = None
-    rename: Stage = PASS
-    parsed: Stage = PASS
     stages: Sequence[Stage] = ()
 
     async def body(self, limit_bytes: int = sys.maxsize) -> bytes:
@@ -79,7 +75,8 @@ class Attempt(Struct, frozen=True):
 
     def _through(self, body: bytes) -> bytes:
         for stage in self.stages:
-            body = stage.whole(body)
+            if stage is not PASS:  # as most are
+                body = stage.whole(body)
         return body
 
 
@@ -209,13 +206,15 @@ class Attempts:
                     raise
             else:
                 status = attempt.response.status
-                if status < _LOWEST_SERVER_ERROR:
+                if failed and status < _LOWEST_SERVER_ERROR:
                     self._distrust(request, failed)
-                if not _SAME_POOL_MAY_ANSWER.get(status, True):
-                    left.drop((pool,))
-                elif status in _SAME_POOL_MAY_ANSWER:
+                if status not in _SAME_POOL_MAY_ANSWER:
+                    return attempt
+                if _SAME_POOL_MAY_ANSWER[status]:
                     failed.append(slot)
-                if status not in _SAME_POOL_MAY_ANSWER or not self._tries_again(request, slot, failed, left, number):
+                else:
+                    left.drop((pool,))
+                if not self._tries_again(request, slot, failed, left, number):
                     return attempt
                 self._add_fault(request, pool, str(status), f"the engine answered {status}")
             await resources.aclose()
@@ -372,8 +371,7 @@ class Attempts:
             if request.charge.counts:  # or one span of eight would have it
                 resources.callback(tell_usage, span, meter)
         before = (out.ids or PASS, sent.last_frames(), out.drafts, request.continued or PASS)
-        stages = [stage for stage in (*before, meter, out.rename, out.parsed) if stage is not PASS]
-        return Attempt(slot.candidate, response, out.ids, out.rename, out.parsed, stages)
+        return Attempt(slot.candidate, response, out.ids, (*before, meter, out.rename, out.parsed))
 
     def _span(
         self, request: RoutedRequest, slot: _Slot, number: int, headers: dict[str, str], resources: AsyncExitStack

@@ -272,7 +272,7 @@ async def _read(attempt: Attempt, observed: ObservedResponse) -> None:
     if not response.is_stream:
         observed.whole(await attempt.body(observed.guard.settings.max_held_bytes))
         return
-    line = Line((attempt.rename, attempt.parsed, observed))
+    line = Line((*attempt.stages, observed))
     await _feed(line, response.first)
     async for part in response.rest():
         await _feed(line, part)

@@ -122,7 +122,8 @@ class Line:
                 limits.append(stage.limit_bytes)
         # Those that a frame of a known template passes: to the first ones it may say nothing.
         self._textual = [*dropwhile(_ignores, self._stages)]
-        self._only = self._textual[0].feed if len(self._textual) == 1 else None
+        self._first = self._textual[0].feed if self._textual else PASS.feed
+        self._others = self._textual[1:]
         self._wants_rest = self._check.exact
         self._waits = not exact or bool(self._checks)
         self._many_checks = len(self._checks) > 1
@@ -141,8 +142,12 @@ class Line:
         if not isinstance(frames, tuple):
             return self._feed_each(frames)
         (frame,) = frames
-        only = self._only if frame.template is not None else None
-        passed = self._through(frame) if only is None else only(frame)
+        if frame.template is None:
+            passed = _through(self._stages, (frame,))
+        else:
+            passed = self._first(frame)
+            if passed and self._others:
+                passed = _through(self._others, passed)
         if self._may_skim:
             self._note(frame, passed)
         else:
@@ -158,7 +163,7 @@ class Line:
         frame: Frame | None = None
         passed: Sequence[Frame] = ()
         for frame in frames:
-            passed = self._through(frame)
+            passed = _through(self._stages if frame.template is None else self._textual, (frame,))
             out.append(_encoded(passed))
             if self._check.over:
                 break
@@ -176,13 +181,6 @@ class Line:
 
     def _is_slow(self) -> bool:
         return any([check.slow for check in self._checks])
-
-    def _through(self, frame: Frame) -> Sequence[Frame]:
-        """Returns what goes on for one frame."""
-        passed: Sequence[Frame] = (frame,)
-        for stage in self._stages if frame.template is None else self._textual:
-            passed = stage.feed(passed[0]) if len(passed) == 1 else _each(stage, passed)
-        return passed
 
     def sink(self, write: Sink, otherwise: Sink) -> Sink:
         """Returns what takes the bytes of a stream as they arrive: every token comes here.
@@ -259,6 +257,15 @@ class Line:
 def _ignores(stage: Stage) -> bool:
     """Returns whether a frame like the one before says nothing to a stage, and never will."""
     return stage.skim is ignore and not isinstance(stage, Check)
+
+
+def _through(stages: Iterable[Stage], passed: Sequence[Frame]) -> Sequence[Frame]:
+    """Returns what goes on behind stages for the frames that come."""
+    for stage in stages:
+        if not passed:
+            break
+        passed = stage.feed(passed[0]) if len(passed) == 1 else _each(stage, passed)
+    return passed
 
 
 def _encoded(frames: Sequence[Frame]) -> bytes:

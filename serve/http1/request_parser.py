@@ -218,7 +218,7 @@ class RequestParser:
             self._reject(error)
             return
         scope = build_scope(version, method, self._url, self._headers)
-        asks = dict(self._headers).get(b"expect", b"").lower() == b"100-continue"
+        asks = b"100-continue" in [value.lower() for name, value in self._headers if name == b"expect"]
         keeps = self._parser.should_keep_alive()
         cycle = self._begin(scope, asks and version == "1.1", keeps and version == "1.1")
         if isinstance(cycle, GatewayError):

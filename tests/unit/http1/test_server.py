@@ -225,6 +225,13 @@ def test_a_client_that_expects_100_continue_gets_it_only_if_the_body_is_wanted()
     assert b"connection: close" in unwanted.sent
 
 
+@pytest.mark.parametrize("others", [b"expect: other\r\n", b"Expect: 100-CONTINUE\r\n"])
+def test_a_100_continue_is_expected_wherever_a_header_says_so(others: bytes) -> None:
+    for lines in (b"expect: 100-continue\r\n" + others, others + b"expect: 100-continue\r\n"):
+        head = b"POST /hot HTTP/1.1\r\n" + HOST + lines + b"content-length: 5\r\n\r\n"
+        assert asyncio.run(converse([head, b"hello"])).sent.startswith(b"HTTP/1.1 100 Continue\r\n\r\n")
+
+
 def test_http_1_0_and_connection_close_end_the_connection() -> None:
     old = asyncio.run(converse([b"POST /hot HTTP/1.0\r\ncontent-length: 5\r\n\r\nhello"]))
     assert old.sent.endswith(b"\r\n\r\n/hot hello")

@@ -410,10 +410,10 @@ def main() -> None:
         print(f"| {kind} | {' | '.join('' if share is None else f'{share:.0%}' for share in shares)} |", flush=True)
     print("\n| prompt | name | not looked up | looked up |\n|---|---|---|---|")
     for length in (10_000, 100_000, 1_000_000):
-        for told, path in _PATHS.items():
+        for label, path in _PATHS.items():
             turns = [[cpu_us(setting, path, length) for setting in ("off", "count")] for _ in range(_TURNS)]
             off, on = map(min, zip(*turns, strict=True))
-            print(f"| {length // 1000} kB | {told} | {off:,.0f} us | {on:,.0f} us |", flush=True)
+            print(f"| {length // 1000} kB | {label} | {off:,.0f} us | {on:,.0f} us |", flush=True)
 
 
 if __name__ == "__main__":

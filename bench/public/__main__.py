@@ -41,7 +41,7 @@ from bench.public.picture import picture
 from bench.public.suites import SUITES, PublicCase
 from bench.schemas import MASKBENCH, SHARED
 from lab.probe.plan import ProbePlan
-from lab.probe.runner import client_of, told
+from lab.probe.runner import client_of, error_line
 from serve.config.pool import check_url
 from serve.errors import ConfigError
 
@@ -163,7 +163,7 @@ async def model_of(plan: ProbePlan) -> str:
         advice = (
             "name the variable with its key: --api-key-env" if status in _KEY_WANTED else "is it an OpenAI endpoint?"
         )
-        raise ConfigError(f"{plan.base_url}/models does not answer: {told(error)}; {advice}") from error
+        raise ConfigError(f"{plan.base_url}/models does not answer: {error_line(error)}; {advice}") from error
     if plan.model:
         return plan.model
     if len(names) != 1:
@@ -184,11 +184,11 @@ def _play(arms: Arms, cases: Sequence[PublicCase], options: argparse.Namespace, 
             plan = replace(plan, model=asyncio.run(model_of(plan)))
             task = progress.add_task(arm, total=len(cases))
 
-            def told(row: Row, task: TaskID = task) -> None:
+            def take(row: Row, task: TaskID = task) -> None:
                 add(row)
                 progress.advance(task)
 
-            asyncio.run(play(arm, plan, cases, told))
+            asyncio.run(play(arm, plan, cases, take))
 
 
 def main() -> None:

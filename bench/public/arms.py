@@ -16,7 +16,7 @@ from bench.public.suites import PublicCase
 from bench.public.written_calls import Call
 from lab.probe.k2vv import calls_are_valid
 from lab.probe.plan import ProbePlan
-from lab.probe.runner import answered, client_of, told
+from lab.probe.runner import answered, client_of, error_line
 from lab.probe.trace import Trace
 
 VERDICTS = ("right", "changed", "broken", "lost", "refused", "error")
@@ -82,7 +82,7 @@ async def _row(arm: str, plan: ProbePlan, client: AsyncOpenAI, case: PublicCase,
             detail = f"cut at its limit; {detail}"
     except (OpenAIError, httpx.HTTPError) as error:
         is_refusal = isinstance(error, APIStatusError) and 400 <= error.status_code < 500
-        verdict, detail = ("refused" if is_refusal else "error"), told(error)
+        verdict, detail = ("refused" if is_refusal else "error"), error_line(error)
     return Row(case.suite, case.name, arm, verdict, detail, pool, round(time.monotonic() - began_s, 3))
 
 

@@ -55,7 +55,7 @@ def client_of(plan: ProbePlan, url: str) -> AsyncOpenAI:
     return AsyncOpenAI(base_url=url, api_key=key_in(plan.api_key_env) or "none", timeout=plan.timeout_s, max_retries=0)
 
 
-def told(error: Exception) -> str:
+def error_line(error: Exception) -> str:
     """Returns an error in a line; the SDK itself says no more than that there is no connection."""
     behind = f" {error.__cause__}".rstrip() if isinstance(error, APIConnectionError) and error.__cause__ else ""
     return f"{type(error).__name__}: {error}{behind}"[:300]
@@ -85,7 +85,7 @@ async def _trial(client: AsyncOpenAI, judge: AsyncOpenAI | None, request: dict[s
         answer, headers = await answered(client, request, trace)
     except (OpenAIError, httpx.HTTPError) as error:  # the SDK wraps errors before the response, not within it
         refused = getattr(error, "code", None) == REFUSED
-        return {"outcome": REFUSED if refused else "error", "detail": told(error)}
+        return {"outcome": REFUSED if refused else "error", "detail": error_line(error)}
     seconds = round(time.monotonic() - started, 3)
     if not request["stream"]:
         trace.add(answer)

@@ -154,7 +154,7 @@ class NearCopies:
     def _is_spelt(self, slip: Slip) -> bool:
         """Returns whether the prompt has the name in other capitals, or elsewhere the word that changed."""
         if (
-            any(told(slip) for told in (says_twice, misses_folder, is_stray_capital, is_torn_path))
+            any(holds(slip) for holds in (says_twice, misses_folder, is_stray_capital, is_torn_path))
             or (slip.swaps and not slip.said.isalnum())  # both words are there
             or (is_opaque(slip) and not slip.word.isalpha())
         ):

@@ -13,7 +13,7 @@ from support.written import ARGUMENTS, WRITTEN
 
 from serve.parsing import GRAMMARS, DraftingParser, ParsedMessage, StreamParser, fold
 from tests.unit.parsing.formats import FORMATS, TOOLS
-from tests.unit.parsing.test_laws import TEXTS, check_nothing_vanishes, mutated
+from tests.unit.parsing.test_laws import CUTS, TEXTS, check_nothing_vanishes, mutated
 
 PARAMETERS = {"type": "object", "properties": {"path": {"type": "string"}, "content": {"type": "string"}}}
 WRITE = [{"type": "function", "function": {"name": "write_file", "parameters": PARAMETERS}}]
@@ -71,9 +71,6 @@ def test_a_call_behind_thoughts_streams_as_it_comes(grammar: str) -> None:
     plain.feed(f"Hm.{FORMATS[grammar].end_of_thinking}")
     for piece in cut(WRITTEN[grammar], 5):
         assert parser.feed(piece) == plain.feed(piece)
-
-
-CUTS = st.lists(st.integers(0, 400), max_size=12)
 
 
 @pytest.mark.parametrize("grammar", GRAMMARS)

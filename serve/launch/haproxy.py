@@ -7,6 +7,9 @@ becomes HAProxy (docs/adr/0024-haproxy-wrapper.md):
 - Statistics and metrics listen on the loopback address (`SPECGATE_HAPROXY_STATS_HOST` changes it), and the admin socket
   belongs to its owner.
 - A client has 30 s to send a request's head.
+- HAProxy's predecessor closes a connection with an answer that says so, never under a request that is on its way; what
+  stays silent ends with `timeout http-keep-alive`. `close-spread-time` closes both, and what has just connected, at a
+  moment drawn by chance.
 - A request that no replica has answered gets an error in OpenAI's and Anthropic's shape with 502, 503 or 504, where
   Ray's template makes a plain 500.
 - A request without a route gets the same 503. Ours is the route of all paths, so there is none only before the gateway
@@ -28,6 +31,8 @@ from pathlib import Path
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 _HEAD_TIMEOUT_S = 30
 _OURS = "    tune.http.maxhdr 1000\n"
+_DEFAULTS = f"    option idle-close-on-response\n    timeout http-request {_HEAD_TIMEOUT_S}s\n"
+_CLOSE_SPREAD = re.compile(r"^    close-spread-time .*\n", re.MULTILINE)
 _NO_ROUTE = re.compile(r"^    http-request return status 404 .*$", re.MULTILINE)
 _SERVERS = "    # Servers in this backend\n"
 _IS_NO_ROUTE = "{ status 404 } { res.hdr(content-type) -m beg text/plain }"
@@ -46,7 +51,7 @@ def harden(config: str, folder: Path, stats_host: str = "127.0.0.1") -> str:
     errors = "".join(f"    errorfile {status} {folder / f'{status}.http'}\n" for status in _ERRORS)
     for found, replacement in (
         ("    option splice-request\n", ""),
-        ("    mode http\n", f"    mode http\n    timeout http-request {_HEAD_TIMEOUT_S}s\n"),
+        ("    mode http\n", f"    mode http\n{_DEFAULTS}"),
         ("    tune.bufsize ", f"{_OURS}    tune.bufsize "),
         ("    balance ", f"{errors}    balance "),  # the last `errorfile` of a status counts: behind Ray's own
         (" mode 666 level admin", " mode 600 level admin"),
@@ -54,6 +59,7 @@ def harden(config: str, folder: Path, stats_host: str = "127.0.0.1") -> str:
         ("  bind *:", f"  bind {stats_host}:"),
     ):
         config = config.replace(found, replacement, 1)
+    config = _CLOSE_SPREAD.sub("", config)
     config = config.replace(_SERVERS, f"    http-response deny deny_status 503 if {_IS_NO_ROUTE}\n{_SERVERS}")
     return _NO_ROUTE.sub("    http-request deny deny_status 503", config)
 

@@ -90,7 +90,6 @@ def node_environment(folder: str) -> dict[str, str]:
         "RAY_SERVE_HAPROXY_RETRY_ON": "conn-failure empty-response",
         "RAY_SERVE_HAPROXY_TUNE_BUFSIZE": "65536",
         "RAY_SERVE_HAPROXY_HARD_STOP_AFTER_S": "3600",
-        "RAY_SERVE_HAPROXY_CLOSE_SPREAD_TIME_S": "5",
         "RAY_SERVE_HAPROXY_CONFIG_FILE_LOC": f"{folder}/haproxy.cfg",
         "RAY_SERVE_HAPROXY_SOCKET_PATH": f"{folder}/admin.sock",
         "RAY_SERVE_HAPROXY_METRICS_SOCKET_PATH": f"{folder}/metrics.sock",

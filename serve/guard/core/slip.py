@@ -98,5 +98,7 @@ def run_at(text: str, start: int, length: int, belongs: Callable[[str], bool]) -
 
 def in_common(a: AnyStr, b: AnyStr) -> int:
     """Returns the length of what two texts both begin with."""
-    pairs = enumerate(zip(a, b, strict=False))
-    return next((at for at, (one, other) in pairs if one != other), min(len(a), len(b)))
+    for at, (one, other) in enumerate(zip(a, b, strict=False)):
+        if one != other:
+            return at
+    return min(len(a), len(b))

@@ -7,7 +7,7 @@ from difflib import SequenceMatcher
 
 from serve.guard.core.slip import Slip
 
-_TOKEN_CHARS = 4
+TOKEN_CHARS = 4
 
 Block = tuple[int, int, int]  # of what both names have: where it begins in each, and its length
 
@@ -28,7 +28,7 @@ def two_slips(name: str, source: str) -> Sequence[Slip]:
     if len(slips) != 2:
         slips = _gaps(name, source, (block for block in _matched(name, source) if block[2] != 1))
     sizes = [slip.size for slip in slips]
-    if len(slips) != 2 or max(sizes) > _TOKEN_CHARS or 4 * sum(sizes) > len(name):
+    if len(slips) != 2 or max(sizes) > TOKEN_CHARS or 4 * sum(sizes) > len(name):
         return ()
     return slips if all(any(map(str.isalnum, slip.said + slip.meant)) for slip in slips) else ()
 
@@ -41,7 +41,7 @@ def may_have_two(name: str, source: str) -> bool:
     if 4 * abs(len(name) - len(source)) > len(name):
         return False
     _, _, said, meant = Slip.between(name, source)
-    return said[_TOKEN_CHARS:-_TOKEN_CHARS] in meant
+    return said[TOKEN_CHARS:-TOKEN_CHARS] in meant
 
 
 def _in_place(name: str, source: str) -> Iterator[Block]:

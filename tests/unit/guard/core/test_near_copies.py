@@ -455,6 +455,31 @@ def test_however_an_encoder_escapes_a_body_its_names_are_found(written: Any, nam
     assert (slip and slip.source) == source
 
 
+@pytest.mark.parametrize("nested", [0, 1, 2])
+@pytest.mark.parametrize(
+    ("ahead", "behind"), [("\n", "\n"), ("\t", "\r"), ('"', '",'), ("\u2028", "\u00e9"), ("在", "文")]
+)
+@pytest.mark.parametrize(
+    ("name", "source"),
+    [
+        ("weights/kimi-kw/config.json", "weights/kimi-k3/config.json"),
+        ("nerve/guard/core/chioce.py", "nerve/guard/core/choice.py"),
+        ("runs/8f3b2c71/part-119377.bin", "runs/8f3a2c71/part-129377.bin"),
+        ("rest/core/choice.py", "rest/guard/core/choice.py"),
+    ],
+)
+def test_whatever_a_name_stands_between_it_is_found(
+    name: str, source: str, ahead: str, behind: str, nested: int
+) -> None:
+    """Results of tools are JSON as often as not, whose escapes are escaped again in the body."""
+    text = f"see{ahead}{source}{behind}and so on"
+    for _ in range(nested):
+        text = json.dumps({"output": text})
+    slip = NearCopies(prompt_of(text)).first({"x": name})
+    assert slip is not None
+    assert slip.source.endswith(source)
+
+
 @pytest.mark.parametrize(
     "body", [b"", b"[]", b'{"messages": [{"content": 1}]}', b'{"messages": 3}', b'{"messages": [{"content": "\xff"}]}']
 )

@@ -1,0 +1,273 @@
+"""The names of a prompt that one of a call may be a slip of: searched in bytes, around what a slip leaves intact."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from difflib import get_close_matches
+from itertools import islice, pairwise
+
+from stringzilla import count, find
+
+from serve.guard.core.derived_names import is_opaque, misses_folder
+from serve.guard.core.plain_spelling import swapped_tokens
+from serve.guard.core.prompt_text import CHARACTER_BYTES, Writing
+from serve.guard.core.slip import Slip, in_common
+from serve.guard.core.two_slips import TOKEN_CHARS, may_have_two, two_slips
+
+_SHORT_SLIP = 2  # one character, or two that changed places
+_LONG_SLIP = 8  # a token
+_SHORT_NAME, _SHORTEST_NAME = 12, 6
+_MOST_MISSING = 96  # characters of folders
+_LEAST_WITH_TWO = 8  # characters of a name in which two slips count
+_MANY_PARTS = 20  # characters of a name, from where on it has five pieces to look for
+_MOST_WITH_PIECE = 64  # places
+_LEAST_ALIKE = 0.75
+_ENDS = ".,:-"
+
+
+class Neighbours:
+    """Those of one name.
+
+    Args:
+        name: That the prompt does not have.
+        writing: That has every part of the name that the prompt has.
+        glances: One for each place that is looked at.
+    """
+
+    def __init__(self, name: str, writing: Writing, glances: Iterator[None]) -> None:
+        self._name = name
+        self._writing = writing
+        self._glances = glances
+        sought = _utf8(name)
+        head, tail = _longest_head(writing.data, sought), _longest_tail(writing.data, sought)
+        ends = sought[:head], sought[len(sought) - tail :]
+        # Of the longest beginning and the longest end that the writing has; they may be torn within a character.
+        self._head, self._tail = (len(part.decode(errors="ignore")) for part in ends)
+
+    def with_swapped_tokens(self) -> Iterator[str]:
+        """Yields the name with two tokens in each other's place, as far as the prompt may have it."""
+        return swapped_tokens(self._name, self._head, len(self._name) - self._tail)
+
+    def with_one_slip(self) -> Iterable[Slip]:
+        """Returns the slips that make the name of one in the prompt: the short ones, or else those of a token."""
+        if paths := self._with_folders():
+            return paths.values()
+        for longest in (_SHORT_SLIP, _longest_slip(self._name)):
+            if self._head + self._tail + longest >= len(self._name) and (found := self._within(longest)):
+                return found.values()
+        return ()
+
+    def with_two_slips(self) -> Sequence[Slip]:
+        """Returns both slips of a long name if the prompt has exactly one that differs from it in two places.
+
+        One of three pieces of the name is intact, or two of five where a slip lies across two of them; those that the
+        prompt has lead to the names to compare. What lies between the slips is intact as well.
+        """
+        name = self._name
+        between = name[self._head + TOKEN_CHARS : len(name) - self._tail - TOKEN_CHARS]
+        if len(name) < _LEAST_WITH_TWO or (between and not self._often(between)):
+            return ()
+        parts, least = (3, 1) if len(name) < _MANY_PARTS else (5, 2)
+        often = {(piece, at): self._often(piece) for piece, at in pieces_of(name, parts)}
+        intact = sorted(filter(often.__getitem__, often), key=often.__getitem__)
+        found, signs = dict[str, None](), _signs_of(name)
+        for piece, at in intact[: max(len(intact) - least + 1, 0)]:  # who has so many of them has one of these
+            others, near = [other for other, _ in intact if other != piece], least - 1
+            if len(between) > len(piece):
+                others, near = [between], 1
+            places = self._places_of(piece, others, _LONG_SLIP, near)
+            for place in islice(places, _MOST_WITH_PIECE):
+                other = self._around(piece, at, place, signs)
+                found[other if name[-1] in _ENDS else other.rstrip(_ENDS)] = None
+        alike = (other for other in found if may_have_two(name, other))
+        close = get_close_matches(name, alike, 2, _LEAST_ALIKE)
+        both = [slips for slips in (two_slips(name, other) for other in close) if slips]
+        if len(both) != 1 or (len(name) < _SHORT_NAME and not all(map(is_opaque, both[0]))):
+            return ()
+        return both[0]
+
+    def _with_folders(self) -> dict[str, Slip]:
+        """Returns the longer paths of which the name lacks one or two folders."""
+        name, writing, slips = self._name, self._writing, dict[str, Slip]()
+        for start in range(max(len(name) - self._tail, 1), min(self._head + 1, len(name))):
+            before, behind = name[:start], name[start - 1 :]
+            if behind[0] not in "/\\":
+                continue
+            for at in self._places_of(behind, [before], _MOST_MISSING):
+                ahead = writing.ahead_of(at, len(before) + _MOST_MISSING)
+                begin = ahead.rfind(before)
+                if begin < 0 or not _is_edge(ahead[:begin][::-1], 0):
+                    continue
+                slip = Slip(name, start, "", ahead[begin + start :] + behind[0])
+                if misses_folder(slip) and _is_edge(writing.behind(at + len(_utf8(behind)), 2), 0):
+                    slips[slip.source] = slip
+        return slips
+
+    def _within(self, longest: int) -> dict[str, Slip]:
+        """Returns slips by the name that they were made of.
+
+        A slip begins where at most the longest head in the prompt ends, and ends where at least the longest tail
+        begins. So what precedes and what follows it is intact, at least as long as `ahead` and `behind`. If both are
+        short, either half of the name is intact all the same.
+
+        Args:
+            longest: Slip that counts.
+        """
+        name = self._name
+        half = (len(name) - longest + 1) // 2
+        ahead, behind = max(len(name) - self._tail - longest, 0), max(len(name) - self._head - longest, 0)
+        if max(ahead, behind) < half:
+            return self._with_head(half, behind, longest) | self._with_tail(half, ahead, longest)
+        if not behind or (ahead and self._rarity(name[:ahead]) <= self._rarity(name[-behind:])):
+            return self._with_head(ahead, behind, longest)
+        return self._with_tail(behind, ahead, longest)
+
+    def _with_head(self, length: int, behind: int, longest: int) -> dict[str, Slip]:
+        """Returns slips in names that begin with as many characters of the name, and have as many behind any slip."""
+        name, writing = self._name, self._writing
+        places = self._places_of(name[:length], _intact_parts(name, length, behind, longest), longest)
+        starts = (at for at in places if _is_edge(writing.ahead_of(at, 2)[::-1], 0))
+        windows = {writing.behind(at, len(name) + longest + 2) for at in starts}
+        slips = (_aligned(name, window, longest) for window in windows)
+        return {slip.source: slip for slip in slips if slip is not None}
+
+    def _with_tail(self, length: int, ahead: int, longest: int) -> dict[str, Slip]:
+        """Returns slips in names that end with as many characters of the name, and have as many ahead of any slip."""
+        name, writing = self._name, self._writing
+        backward, size = name[::-1], len(_utf8(name[-length:]))
+        parts = [part[::-1] for part in _intact_parts(backward, length, ahead, longest)]
+        places = self._places_of(name[-length:], parts, longest)
+        ends = (at + size for at in places if _is_edge(writing.behind(at + size, 2), 0))
+        windows = {writing.ahead_of(end, len(name) + longest + 2)[::-1] for end in ends}
+        slips = (_aligned(backward, window, longest) for window in windows)
+        turned = (slip.turned for slip in slips if slip is not None)
+        return {slip.source: slip for slip in turned}
+
+    def _places_of(self, part: str, others: Sequence[str], more: int, least: int = 1) -> Iterator[int]:
+        """Yields where a part of the name stands with some of its others near.
+
+        Args:
+            part: Of the name.
+            others: Of the name.
+            more: Characters that a neighbour may have more than the name.
+            least: How many of the others have to be near.
+        """
+        data, sought, near = self._writing.data, _utf8(part), [_utf8(other) for other in others]
+        reach = len(self._name) + more * CHARACTER_BYTES
+        for at, _ in zip(_found(data, sought), self._glances, strict=False):
+            around = data[max(at - reach, 0) : at + reach]
+            if sum(map(around.__contains__, near)) >= least:
+                yield at
+
+    def _often(self, part: str) -> int:
+        """Returns how often the writing has a part of the name."""
+        return int(count(self._writing.data, _utf8(part)))
+
+    def _rarity(self, part: str) -> tuple[int, int]:
+        """Returns what is less the rarer a part of the name is, and of equally rare ones the longer it is."""
+        return self._often(part), -len(part)
+
+    def _around(self, piece: str, at: int, place: int, signs: re.Pattern[bytes]) -> str:
+        """Returns what stands around a piece of the name: all that is joined with it, or as much as the name has.
+
+        Args:
+            piece: Of the name.
+            at: Where it begins in the name.
+            place: Where it begins in the writing.
+            signs: That go on with it, any number of them.
+        """
+        name, writing, end = self._name, self._writing, place + len(_utf8(piece))
+        if " " in name:  # other words stand around it
+            return f"{writing.ahead_of(place, at)}{piece}{writing.behind(end, len(name) - at - len(piece))}"
+        return writing.joined(place, end, signs, len(name) + _LONG_SLIP)
+
+
+def pieces_of(name: str, parts: int) -> list[tuple[str, int]]:
+    """Returns a name in parts of about one length, each with the place where it begins."""
+    cuts = [len(name) * number // parts for number in range(parts + 1)]
+    return [(name[start:end], start) for start, end in pairwise(cuts)]
+
+
+def _utf8(part: str) -> bytes:
+    return part.encode(errors="replace")
+
+
+def _found(data: bytes, sought: bytes) -> Iterator[int]:
+    at = find(data, sought)
+    while at >= 0:
+        yield at
+        at = find(data, sought, at + 1)
+
+
+def _signs_of(name: str) -> re.Pattern[bytes]:
+    """Returns a pattern of letters, digits and the signs of a name, as many as there are."""
+    signs = re.escape("".join(sorted({sign for sign in name if sign.isascii() and not sign.isalnum()})))
+    return re.compile(rf"[A-Za-z0-9\x80-\xff{signs}]*".encode())
+
+
+def _longest_slip(name: str) -> int:
+    """Returns how long a slip may be such that a neighbour is still near."""
+    if len(name) < _SHORTEST_NAME:
+        return _SHORT_SLIP
+    return 3 if len(name) < _LEAST_WITH_TWO else min(_LONG_SLIP, max(4, len(name) // 3))
+
+
+def _longest_head(text: bytes, name: bytes) -> int:
+    """Returns the length of the longest beginning of a name, short of all of it, that a text has: in one pass."""
+    length = at = 0
+    while length < len(name) - 1 and (at := find(text, name[: length + 1], at)) >= 0:
+        length = in_common(name[:-1], text[at : at + len(name)])
+    return length
+
+
+def _longest_tail(text: bytes, name: bytes) -> int:
+    """Returns the length of the longest end of a name, short of all of it, that a text has: in one pass."""
+    length = end = 0
+    while length < len(name) - 1 and (at := find(text, name[-length - 1 :], max(end - length, 0))) >= 0:
+        end = at + length + 1
+        length = in_common(name[:0:-1], text[max(end - len(name), 0) : end][::-1])
+    return length
+
+
+def _intact_parts(name: str, length: int, behind: int, longest: int) -> list[str]:
+    """Returns parts behind the first characters of a name, of which one slip leaves one at least.
+
+    Args:
+        name: To take apart.
+        length: How many characters are ahead of the slip.
+        behind: How many are behind it.
+        longest: Slip that counts.
+    """
+    quarter = max((len(name) - length - longest + 1) // 2, 1)
+    if behind >= quarter:
+        return [name[-behind:]]
+    return [name[length : length + quarter], name[-quarter:]]
+
+
+def _is_edge(text: str, end: int) -> bool:
+    """Returns whether a name may end before a place of a text: Chinese, for one, has no blanks around it."""
+    if end >= len(text) or not (_is_plain(text[end]) or text[end] in "_.-"):
+        return True
+    return text[end] in ".-" and not _is_plain(text[end + 1 : end + 2])
+
+
+def _is_plain(sign: str) -> bool:
+    """Returns whether a sign is a letter or digit of ASCII."""
+    return sign.isalnum() and sign.isascii()
+
+
+def _aligned(name: str, window: str, longest: int) -> Slip | None:
+    """Returns the shortest difference between a name and what a window begins with; None if it is none or too long."""
+    start = in_common(name, window)
+    if name[start + longest :] not in window[start:]:  # which is behind any slip
+        return None
+    best: Slip | None = None
+    for said in range(min(longest, len(name) - start) + 1):
+        tail = name[start + said :]
+        for meant in range(min(longest, len(window) - start) + 1):
+            if said + meant == 0 or (best and said + meant >= len(best.said) + len(best.meant)):
+                continue
+            if window.startswith(tail, start + meant) and _is_edge(window, start + meant + len(tail)):
+                best = Slip(name, start, name[start : start + said], window[start : start + meant])
+    return best

@@ -54,6 +54,8 @@ class GuardedStream(Check):
         self.over = False
         self.slow = False
         self.passing = False
+        self._done = False  # the engine has said so
+        self._judging = True  # what comes
         self._guard = guard
         self._number = len(guard.verdicts)
         self._most_held_bytes = guard.settings.max_held_bytes
@@ -75,8 +77,8 @@ class GuardedStream(Check):
     def feed(self, frame: Frame) -> Sequence[Frame]:
         """Returns the frames that may go out now."""
         guard = self._guard
-        if self.passing:
-            return _passed(frame)
+        if not self._judging:
+            return _passed(frame) if self.passing else ()
         self._fed_bytes += len(frame.raw)
         passed: Sequence[Frame] = ()
         try:
@@ -116,7 +118,10 @@ class GuardedStream(Check):
         self.failure = failure
         self.over = True
         try:
-            self.ending = self._guard.finish() if failure is None else self._guard.broke(failure.message)
+            if failure is None or self._done:
+                self.ending = self._guard.finish(done=self._done)
+            else:
+                self.ending = self._guard.broke(failure.message)
         except CONTROL:
             raise
         except BaseException:  # noqa: BLE001 - logged, reported, and as configured the client's error
@@ -132,7 +137,7 @@ class GuardedStream(Check):
         failure = guard_fault(self._guard, self._number)
         if self._verbatim:
             self._guard.state = GuardState.DONE
-            self.passing = True
+            self.passing, self._judging = True, False
         else:
             self.over = True
             self.failure = failure
@@ -167,6 +172,7 @@ class GuardedStream(Check):
         if data is None:  # a comment keeps the connection alive; what else is no data must not pass unseen
             return (frame,) if is_comment(frame.raw) else ()
         if is_done(data):
+            self._done, self._judging = True, False
             return ()
         chunk = frame.parsed(data)
         if (error := error_in(chunk)) is not None:

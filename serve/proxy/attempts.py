@@ -23,6 +23,7 @@ from serve.proxy.routed_request import RoutedRequest
 from serve.proxy.span_attributes import attempt_attributes, attempt_name, tell_beginning, tell_usage
 from serve.proxy.upstream import Upstream, UpstreamResponse
 from serve.request.beside import beside
+from serve.request.completion import is_list
 from serve.request.density import LONG_BODY_BYTES
 from serve.routing.endpoint import Endpoint
 from serve.routing.first_free import first_free
@@ -54,12 +55,14 @@ class Attempt(Struct, frozen=True):
         response: The response itself.
         ids: Takes the ids of its tokens out, if we have asked for them.
         stages: All that its frames pass first, in their order; some of them only let everything pass.
+        several: As of `End`.
     """
 
     candidate: Candidate
     response: UpstreamResponse
     ids: TokenIds | None = None
     stages: Sequence[Stage] = ()
+    several: bool = False
 
     async def body(self, limit_bytes: int = sys.maxsize) -> bytes:
         """Returns the whole body of a response that does not stream.
@@ -371,7 +374,8 @@ class Attempts:
             if request.charge.counts:  # or one span of eight would have it
                 resources.callback(tell_usage, span, meter)
         before = (out.ids or PASS, sent.last_frames(), out.drafts, request.continued or PASS)
-        return Attempt(slot.candidate, response, out.ids, (*before, meter, out.rename, out.parsed))
+        several = request.features.n > 1 or is_list(request.parsed.prompt)
+        return Attempt(slot.candidate, response, out.ids, (*before, meter, out.rename, out.parsed), several)
 
     def _span(
         self, request: RoutedRequest, slot: _Slot, number: int, headers: dict[str, str], resources: AsyncExitStack

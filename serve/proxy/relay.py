@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable
 
 from serve.errors import EngineError
 from serve.http1.asgi import Drain, Sink
+from serve.http1.sse import DONE
 from serve.http1.turns import turn
 from serve.proxy.attempts import Attempt
 from serve.proxy.exchange import Exchange
@@ -14,6 +15,7 @@ from serve.proxy.upstream import UpstreamResponse
 from serve.request.beside import beside
 from serve.request.density import LONG_BODY_BYTES
 from serve.stream.ending import INCOMPLETE, whole_failure
+from serve.stream.frame import Frame
 from serve.stream.kept import Kept
 from serve.stream.line import PASS, Line, Stage
 from serve.stream.stages import End
@@ -77,28 +79,25 @@ async def relay(
     served = exchange.attribution
     served.first_token_s = telemetry.first_token(exchange.arrived_s, served.model, attempt.candidate.pool)
     await exchange.start_stream(response.status, response_headers(response.headers))
-    end = End(waits=go_on is not None)
+    end = End(several=attempt.several, waits=go_on is not None)
     line = line_of(attempt, exchange, observer, end, kept=kept)
     broke: EngineError | None = None
     try:
         await send_stream(exchange, response, line)
     except EngineError as error:
         broke = error
-    if broke is None:
-        await _send_rest(exchange, line)
-    if not end.done:
-        failure = broke or end.failure or EngineError(INCOMPLETE)
-        if go_on is not None and await go_on(failure):
-            return
-    if broke is not None:
-        await _send_rest(exchange, line)
-    last = (end.withheld,) if end.withheld is not None else ()
-    if end.told or last:
-        fail(exchange.span, EngineError.default_code)
-        detail, where = "the engine failed in the middle of a stream", (served.model, attempt.candidate.pool)
-        telemetry.log.add_fault(served.faults, exchange.request_id, where, EngineError.default_code, detail)
-    elif not end.done:  # whatever broke after a complete answer is nobody's loss
+    if end.complete:
+        await exchange.end_stream(() if end.done else (Frame(DONE),))
+        return
+    failure = broke or end.failure or EngineError(INCOMPLETE)
+    if go_on is not None and await go_on(failure):
+        return
+    last = () if end.withheld is None else (end.withheld,)
+    if not (end.told or last):
         raise failure
+    fail(exchange.span, EngineError.default_code)
+    detail, where = "the engine failed in the middle of a stream", (served.model, attempt.candidate.pool)
+    telemetry.log.add_fault(served.faults, exchange.request_id, where, EngineError.default_code, detail)
     await exchange.end_stream(last)
 
 
@@ -117,13 +116,8 @@ async def _relay_whole(exchange: Exchange, attempt: Attempt, observer: Stage) ->
     observer.whole(body)
 
 
-async def _send_rest(exchange: Exchange, line: Line) -> None:
-    if rest := line.finish():
-        await exchange.part(rest)
-
-
 async def send_stream(exchange: Exchange, response: UpstreamResponse, line: Line) -> None:
-    """Sends what comes through a line as it arrives; returns when the stream or the line is over.
+    """Sends what comes through a line as it arrives, and what is left at the end; returns when either is over.
 
     Args:
         exchange: The client's side.
@@ -133,6 +127,18 @@ async def send_stream(exchange: Exchange, response: UpstreamResponse, line: Line
     Raises:
         EngineError: The engine broke off.
     """
+    broke: EngineError | None = None
+    try:
+        await _send_as_it_arrives(exchange, response, line)
+    except EngineError as error:
+        broke = error
+    if rest := await beside(line.slow, line.finish):
+        await exchange.part(rest)
+    if broke is not None:
+        raise broke
+
+
+async def _send_as_it_arrives(exchange: Exchange, response: UpstreamResponse, line: Line) -> None:
     if not await _send_in_pieces(exchange, response.first, line):
         return
     if exchange.write is None:

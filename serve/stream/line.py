@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import dropwhile
 
 from serve.http1.asgi import Drain, Sink
-from serve.http1.sse import BLANK_LINE, MAX_FRAME_BYTES
+from serve.http1.sse import BLANK_LINE, MAX_FRAME_BYTES, is_done
 from serve.stream.frame import Frame
 from serve.stream.kept import BATCH, Kept
 from serve.stream.reader import Edit, FramePattern, FrameReader
@@ -53,7 +53,7 @@ PASS = Stage()
 
 
 class Check(Stage):
-    """A stage that judges the answer. One that is not `exact` ends the stream itself, so it wants no broken frame.
+    """A stage that judges the answer. One that is not `exact` ends the stream itself: it wants no frame that was cut.
 
     Attributes:
         over: It needs nothing more of the stream.
@@ -124,7 +124,7 @@ class Line:
         self._textual = [*dropwhile(_ignores, self._stages)]
         self._first = self._textual[0].feed if self._textual else PASS.feed
         self._others = self._textual[1:]
-        self._wants_rest = self._check.exact
+        self._wants_cut = self._check.exact
         self._waits = not exact or bool(self._checks)
         self._many_checks = len(self._checks) > 1
         self._reader = FrameReader(
@@ -245,13 +245,21 @@ class Line:
 
     def finish(self) -> bytes:
         """Ends the stream; returns the bytes that are left."""
-        frames = self._reader.finish() if self._wants_rest and not self.over else ()
+        frames = () if self.over else self._reader.finish()
+        if not self._wants_cut:
+            frames = [frame for frame in frames if not _is_cut(frame)]
         if frames and self._kept is not None:
             self._kept.add(BLANK_LINE)  # which the last of them lacks
         for stage in self._stages:
             passed = _each(stage, frames) if frames else ()
             frames = (*passed, *stage.finish())
         return _encoded(frames)
+
+
+def _is_cut(frame: Frame) -> bool:
+    """Returns whether a stream's last frame, which lacks its end, lacks more: it is neither a chunk nor `[DONE]`."""
+    data = frame.data()
+    return data is None or not (is_done(data) or frame.readable())
 
 
 def _ignores(stage: Stage) -> bool:

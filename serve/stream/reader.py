@@ -126,6 +126,8 @@ class FrameReader:
         rest, self._rest = bytes(self._rest), bytearray()
         if not rest and not self._in_pieces:
             return ()
+        if not self._exact:
+            rest = _with_lf(rest)
         if not _ENDS_FRAME.search(rest):
             rest += BLANK_LINE
         if self._edit is not None and not self._in_pieces:

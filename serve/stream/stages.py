@@ -19,13 +19,14 @@ class End(Check):
     """Judges how a plain stream ends, and withholds all that would make a broken one look complete.
 
     An error in the shape that clients of chat read passes as it is. Of any other, and of half an answer, `failure` is
-    what the client must get in its place.
+    what the client must get in its place. Whatever breaks after a complete answer is nobody's loss, and says nothing.
 
     Args:
+        several: The request may be for several answers, so that only the engine's `[DONE]` says that none is missing.
         waits: The client gets no error yet: somebody may go on with the answer.
 
     Attributes:
-        done: The engine has ended the stream as a complete one, and it is.
+        done: The answer is complete, and the engine's `[DONE]` has passed.
         told: The engine's own error frame has passed.
         failure: Why the stream is broken; None as long as nothing says so.
         withheld: The error frame that could have passed.
@@ -33,7 +34,8 @@ class End(Check):
 
     skim = staticmethod(ignore)
 
-    def __init__(self, *, waits: bool = False) -> None:
+    def __init__(self, *, several: bool = False, waits: bool = False) -> None:
+        self._several = several
         self._waits = waits
         self.withheld: Frame | None = None
         self.over = False
@@ -41,6 +43,11 @@ class End(Check):
         self.told = False
         self.failure: EngineError | None = None
         self._ending = Ending()
+
+    @property
+    def complete(self) -> bool:
+        """True if the client has the whole answer, but perhaps not its `[DONE]`."""
+        return self.done or (self.failure is None and self._ending.complete and not self._several)
 
     def feed(self, frame: Frame) -> Sequence[Frame]:
         """Returns the frame, or nothing if it is an error of another shape, or says more after the end."""
@@ -54,7 +61,10 @@ class End(Check):
             failure = error
         if failure is None:
             return () if self._ending.beyond else (frame,)
-        self.failure, self.over = failure, True
+        self.over = True
+        if self.complete:
+            return ()
+        self.failure = failure
         if is_readable(frame.data()):
             if self._waits:
                 self.withheld = frame

@@ -106,13 +106,24 @@ ERRORS: dict[str, bytes] = {
 ENDS: dict[str, bytes] = {
     "nothing": b"",
     "the end without a finish reason": DONE,
-    "a finish reason without the end": STOP,
     "an empty finish reason": frame(chunk({}, "")) + DONE,
     "usage without a finish reason": frame({"choices": [], "usage": {"completion_tokens": 1}}) + DONE,
     "half of the last chunk": STOP[:-20],
     "another choice's finish reason": frame({"choices": [{"index": 1, "delta": {}, "finish_reason": "stop"}]}) + DONE,
     "the end before the finish reason": DONE + STOP,
-    "an end that is none": STOP + b"data: [DON",
+}
+USAGE = frame({"choices": [], "usage": {"prompt_tokens": 1, "completion_tokens": 1}})
+# What comes where `[DONE]` should, after a finish reason.
+NO_DONE: dict[str, bytes] = {
+    "nothing": b"",
+    "usage": USAGE,
+    "half of the usage": USAGE[:-20],
+    "usage without a blank line": USAGE.rstrip(),
+    "usage in lines of CR": USAGE.replace(b"\n", b"\r"),
+    "half of the end": b"data: [DON",
+    "the end without a line": DONE.rstrip(),
+    "an error": ERRORS["vLLM"],
+    "words": ERRORS["bare words"],
 }
 
 
@@ -146,14 +157,28 @@ async def rig() -> AsyncIterator[Rig]:
         yield stack, shaped, session
 
 
-async def answers(rig: Rig) -> dict[str, str]:
-    """The streams that clients of each API get."""
+TOOL: dict[str, Any] = {"name": "f", "description": "", "parameters": {"type": "object"}}
+TOOLS: dict[str, Any] = {
+    "chat": {"tools": [{"type": "function", "function": TOOL}]},
+    "messages": {"tools": [{"name": "f", "input_schema": {"type": "object"}}]},
+    "responses": {"tools": [{"type": "function", **TOOL}]},
+}
+
+
+async def answers(rig: Rig, *, guarded: bool = False) -> dict[str, str]:
+    """The streams that clients of each API get.
+
+    Args:
+        guarded: They ask with a tool, so that the guard judges the answers.
+    """
     stack, _, session = rig
     requests: dict[str, tuple[str, dict[str, Any]]] = {
         "chat": ("/v1/chat/completions", {"messages": HELLO}),
         "messages": ("/v1/messages", {"messages": HELLO, "max_tokens": 99}),
         "responses": ("/v1/responses", {"input": "hello"}),
     }
+    if guarded:
+        requests = {api: (path, {**body, **TOOLS[api]}) for api, (path, body) in requests.items()}
     found = {}
     for api, (path, body) in requests.items():
         async with session.post(stack.url + path, json={"model": "m", "stream": True, **body}) as response:
@@ -189,6 +214,31 @@ async def test_half_an_answer_is_one_for_every_client(rig: Rig, end: str, cut: b
     _, engine, _ = rig
     engine.stream, engine.cut, engine.size = SAID + ENDS[end], cut, size
     for api, stream in (await answers(rig)).items():
+        assert ended_badly(api, stream), (api, stream)
+
+
+@pytest.mark.parametrize("after", NO_DONE)
+@pytest.mark.parametrize("cut", [False, True])
+@pytest.mark.parametrize("size", [7, 1 << 20])
+@pytest.mark.parametrize("guarded", [False, True])
+async def test_an_answer_is_complete_with_its_finish_reason(
+    rig: Rig, after: str, cut: bool, size: int, guarded: bool
+) -> None:
+    _, engine, _ = rig
+    engine.stream, engine.cut, engine.size = SAID + STOP + NO_DONE[after], cut, size
+    found = await answers(rig, guarded=guarded)
+    assert found["chat"].endswith(DONE.decode())
+    assert found["chat"].count("[DONE]") == 1
+    assert "message_stop" in found["messages"]
+    assert "response.completed" in found["responses"]
+    assert not any("error" in stream.replace('"error":null', "") for stream in found.values())
+
+
+@pytest.mark.parametrize("end", ENDS)
+async def test_half_an_answer_is_none_under_the_guard_either(rig: Rig, end: str) -> None:
+    _, engine, _ = rig
+    engine.stream, engine.cut, engine.size = SAID + ENDS[end], False, 1 << 20
+    for api, stream in (await answers(rig, guarded=True)).items():
         assert ended_badly(api, stream), (api, stream)
 
 

@@ -185,15 +185,19 @@ class Guard:
             self._end_early()
         return ready
 
-    def finish(self) -> list[Chunk]:
-        """Ends the attempt where the engine's stream ends; returns the chunks that end the client's, if all is well."""
+    def finish(self, *, done: bool = True) -> list[Chunk]:
+        """Ends the attempt where the engine's stream ends; returns the chunks that end the client's, if all is well.
+
+        Args:
+            done: The engine says that no answer is missing; otherwise each one that was asked for must have ended.
+        """
         if self.state is not GuardState.OPEN:
             return []
         last: list[Chunk] = []
         if self.over:
             template = {**self._envelope, "choices": [{"index": 0, "logprobs": None}]}
             last = self._chunks(template, template["choices"][0], self._attempt.choices[0].end())
-        if self._unfinished() and not self._attempt.failed:
+        if self._unfinished(done=done) and not self._attempt.failed:
             self._attempt.fail(Outcome.TRUNCATED, "the stream ended without a finish_reason")
         lost = self._attempt.blocked and not self._observing
         self._end_attempt(lost=lost)
@@ -205,7 +209,7 @@ class Guard:
         Args:
             detail: The cause, for logs.
         """
-        if self.state is GuardState.OPEN and self._unfinished():
+        if self.state is GuardState.OPEN and self._unfinished(done=False):
             self._attempt.fail(Outcome.FAILED, detail)
         return self.finish()
 
@@ -340,9 +344,15 @@ class Guard:
         else:
             self.over = self._attempt.over and self._expected.answers == 1
 
-    def _unfinished(self) -> bool:
-        """Returns True if a choice has not come to its end, in this attempt or an earlier one."""
+    def _unfinished(self, *, done: bool = True) -> bool:
+        """Returns True if a choice has not come to its end, in this attempt or an earlier one.
+
+        Args:
+            done: Those that have begun are all.
+        """
         choices = self._attempt.choices
+        if not done and len(self._views) < self._expected.answers:
+            return True
         if any(not choice.ended for choice in choices.values()):
             return True
         return not self._views or any(not view.finished and i not in choices for i, view in self._views.items())

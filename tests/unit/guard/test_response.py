@@ -210,6 +210,9 @@ def test_a_long_read_is_worked_off_in_pieces_between_which_others_have_their_tur
             turns.append(1)
             return data
 
+        def finish(self) -> bytes:
+            return b""
+
     async def run() -> None:
         busy = asyncio.create_task(other())
         exchange, through = SentTo(), Pieces()
@@ -268,9 +271,9 @@ def test_a_long_stream_ends_beside_the_event_loop_and_so_it_is_given_up() -> Non
     threads: list[threading.Thread] = []
 
     class Ended(Guard):
-        def finish(self) -> list[dict[str, Any]]:
+        def finish(self, *, done: bool = True) -> list[dict[str, Any]]:
             threads.append(threading.current_thread())
-            return super().finish()
+            return super().finish(done=done)
 
         def give_up(self) -> list[dict[str, Any]]:
             threads.append(threading.current_thread())

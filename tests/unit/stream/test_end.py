@@ -39,12 +39,17 @@ def cut(stream: bytes, places: list[int]) -> list[bytes]:
 
 def relayed(parts: list[bytes]) -> tuple[bytes, bool, bool]:
     """What the client gets, and whether the stream is known to be complete, or broken in the engine's own words."""
-    line = Line([end := End()])
+    end = End()
+    return sent_by(parts, end), end.done, end.told
+
+
+def sent_by(parts: list[bytes], end: End) -> bytes:
+    line = Line([end])
     written: list[bytes] = []
     take = line.sink(written.append, lambda part: written.append(line.feed(part)))
     for part in parts:
         take(part)
-    return b"".join(written) + line.finish(), end.done, end.told
+    return b"".join(written) + line.finish()
 
 
 @habits
@@ -103,6 +108,29 @@ def test_the_end_is_completed_where_it_lacks_line_ends_and_half_a_frame_is_withh
 def test_a_done_inside_an_answer_that_breaks_off_is_no_end() -> None:
     _, done, _ = relayed([b'data: {"choices":[{"delta":{"content":"data: [DONE]'])
     assert not done
+
+
+# What comes where `[DONE]` should.
+NO_DONE = [b"", USAGE, USAGE[:-20], FAILED, b"data: [DON", b"Internal Server Error\n\n", b"event: error\ndata: {}\n\n"]
+
+
+@habits
+@given(FRAMES, st.sampled_from(NO_DONE), PLACES)
+def test_an_answer_is_complete_with_its_finish_reason_however_the_stream_ends(
+    habit: Habit, frames: list[bytes], after: bytes, places: list[int]
+) -> None:
+    answer = b"".join(map(habit, [*frames, STOP, *[after] * (after == USAGE)]))
+    stream = answer if after in (b"", USAGE) else answer + habit(after)
+    sent = sent_by(cut(stream, places), end := End())
+    assert (sent, end.complete, end.done, end.failure) == (answer, True, False, None)
+
+
+@given(FRAMES, st.sampled_from([*NO_DONE, DONE]), PLACES)
+def test_where_several_answers_may_be_asked_for_only_done_says_that_none_is_missing(
+    frames: list[bytes], after: bytes, places: list[int]
+) -> None:
+    sent_by(cut(b"".join([*frames, STOP, after]), places), end := End(several=True))
+    assert end.complete == end.done == (after == DONE)
 
 
 # What may follow the last choice: its usage, and what is no chunk.

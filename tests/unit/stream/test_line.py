@@ -1,16 +1,24 @@
 """What comes out of a line of stages, however a stream is cut and whatever it looks like."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from serve.config.guard import GuardConfig
+from serve.dialects.dialect import Identity
+from serve.dialects.messages.memo import MessagesMemo
+from serve.dialects.messages.stream import StreamEncoder
+from serve.dialects.translate import Translate
+from serve.guard.core import Guard
+from serve.guard.response import GuardedStream
 from serve.limits.answer_meter import Meter
 from serve.limits.usage import Usage
 from serve.load.spec_report import LastFrames
+from serve.proxy.keep_alive import KeepAlive
 from serve.stream.frame import Frame
 from serve.stream.line import PASS, Check, Line, Stage
 from serve.stream.stages import End, Rename
@@ -175,7 +183,7 @@ def test_many_frames_in_one_read_are_seen_one_by_one_unless_all_are_alike(names:
 def test_nothing_hides_behind_another_line_end_in_what_looks_like_a_chunk(hidden: bytes, line_end: str) -> None:
     end, meter = End(), Meter("p", False, False)
     odd = chunk("b")[:-2] + 2 * line_end.encode() + hidden
-    through([*map(chunk, "acd"), STOP, odd], meter, end)
+    through([*map(chunk, "acd"), *[STOP] * (hidden == DONE), odd], meter, end)
     assert (end.told, end.done, meter.usage is not None) == (hidden == ERROR, hidden == DONE, hidden == USAGE)
 
 
@@ -188,15 +196,61 @@ def test_a_stage_that_only_lets_frames_pass_keeps_no_chunk_from_passing_at_once(
     assert out == [chunk("d")]
 
 
-@pytest.mark.parametrize("exact", [True, False])
-def test_only_a_check_that_ends_the_stream_itself_does_without_the_rest_of_a_broken_frame(exact: bool) -> None:
-    class Judge(Check):
-        def feed(self, frame: Frame) -> Sequence[Frame]:
-            return (frame,)
+class Judge(Check):
+    """Lets everything pass that it gets.
 
-    judge = Judge()
-    judge.exact = exact
-    line = Line([judge])
-    rest = chunk("a").rstrip()
+    Args:
+        exact: As of `Stage`.
+    """
+
+    def __init__(self, *, exact: bool) -> None:
+        self.exact = exact
+
+    def feed(self, frame: Frame) -> Sequence[Frame]:
+        return (frame,)
+
+
+@pytest.mark.parametrize("rest", [chunk("a")[:-9], b"data: [DON", b"dat", b"data: ", b": still he"])
+@pytest.mark.parametrize("exact", [True, False])
+def test_only_a_check_that_ends_the_stream_itself_does_without_a_frame_that_was_cut(rest: bytes, exact: bool) -> None:
+    line = Line([Judge(exact=exact)])
     assert line.feed(rest) == b""
     assert line.finish().startswith(rest) is exact
+
+
+STAGES: dict[str, Callable[[], Sequence[Stage]]] = {
+    "plain": lambda: (End(),),
+    "guarded": lambda: (GuardedStream(Guard(GuardConfig(), {})),),
+    "translated": lambda: (End(), translation()),
+    "guarded and translated": lambda: (GuardedStream(Guard(GuardConfig(), {})), translation()),
+}
+
+
+def translation() -> Translate:
+    async def nothing() -> None:
+        """Shows no life."""
+
+    return Translate(StreamEncoder(MessagesMemo(9), Identity("r", "m")), KeepAlive(nothing), "r")
+
+
+@pytest.mark.parametrize("stages", STAGES.values(), ids=STAGES)
+@pytest.mark.parametrize("line_end", ["\n", "\r\n", "\r"])
+@pytest.mark.parametrize("line_ends", [2, 1, 0])
+@pytest.mark.parametrize("last", [[STOP], [STOP, USAGE], [STOP, USAGE, DONE]])
+def test_the_last_frame_counts_whatever_ends_it(
+    stages: Callable[[], Sequence[Stage]], line_end: str, line_ends: int, last: list[bytes]
+) -> None:
+    stream = b"".join([chunk("a"), chunk("b"), *last]).decode().rstrip("\n") + line_ends * "\n"
+    meter = Meter("p", False, False)
+    sent = through([stream.replace("\n", line_end).encode()], meter, *(used := stages()))
+    assert meter.usage == (Usage(12, 0, 7) if USAGE in last else None)
+    for stage in used:
+        if isinstance(stage, End):
+            assert stage.complete
+        elif isinstance(stage, Translate):
+            sent += stage.close(())
+            assert b"message_stop" in sent
+        elif isinstance(stage, GuardedStream):
+            stage.finish_attempt()
+            assert (stage.failure, [*map(Frame.encoded, stage.last)]) == (None, [])
+    assert b"b" in sent

@@ -1,6 +1,7 @@
 """The facts about one request that the policy needs."""
 
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
 
 from policies.classes import BIT, class_of, names_of
 
@@ -20,6 +21,26 @@ _BITS_OF_FORMAT = {
     "json_schema": BIT["json_schema"] | _GRAMMAR,
     "structural_tag": _STRUCTURED,
 }
+
+
+# What a request of a class says; of the classes that are not here, each is a field of its name.
+_FIELDS: Mapping[str, Mapping[str, Any]] = {
+    "plain": {},
+    "tools_auto": {"tools": 1, "tool_choice": "auto"},
+    "tools_forced": {"tools": 1, "tool_choice": "required"},
+    "json_object": {"response_format": "json_object"},
+    "json_schema": {"response_format": "json_schema"},
+    "structured": {"structured_outputs": True},
+    "strict": {"strict_tools": True, "strict_schema": True},
+    "hidden_thinking": {"include_reasoning": False},
+    "single": {"parallel_tool_calls": False},
+    "history": {"tool_history": True},
+    "many": {"n": 2},
+    "grammar": {},
+    "loose": {},
+    "whole": {},
+}
+_KIND_WITH = {"grammar": "json_object", "strict": "tools_auto", "loose": "tools_auto", "single": "tools_auto"}
 
 
 # A tuple: one is made for every request, and a frozen dataclass of so many fields costs two microseconds more.
@@ -90,6 +111,21 @@ class RequestFeatures(NamedTuple):
     def request_class(self) -> str:
         """The single class under which the answer is counted and checked."""
         return class_of(self.mask)
+
+    @classmethod
+    def of_classes(cls, model: str, classes: Iterable[str]) -> "RequestFeatures":
+        """Returns a request of some classes, and of as few others as can be.
+
+        Args:
+            model: Its model.
+            classes: Names of the vocabulary that do not contradict one another.
+        """
+        names = [*classes]
+        fields = {key: value for name in names for key, value in _FIELDS.get(name, {name: True}).items()}
+        for name in names:
+            if not cls(model, **fields).mask & BIT[name]:
+                fields |= _FIELDS[_KIND_WITH[name]]
+        return cls(model, **fields)
 
     def of_model(self, model: str) -> "RequestFeatures":
         """Returns the same request under the configuration's own name of the model: an alias resolved."""

@@ -26,22 +26,6 @@ _PLAIN: dict[str, Any] = {
 }  # fmt: skip
 _SETTINGS = {"tensor_parallel_size": 1, "page_size": 1, "mamba_radix_cache_strategy": "extra_buffer"}
 _NO_DRAFTER = frozenset({"mtp", "ngram", "ngram_gpu", "suffix"})
-_FIELDS: Mapping[str, Mapping[str, Any]] = {
-    "plain": {},
-    "tools_auto": {"tools": 1, "tool_choice": "auto"},
-    "tools_forced": {"tools": 1, "tool_choice": "required"},
-    "json_object": {"response_format": "json_object"},
-    "json_schema": {"response_format": "json_schema"},
-    "strict": {"strict_tools": True, "strict_schema": True},
-    "history": {"tool_history": True},
-    **{
-        name: {name: True}
-        for name in (
-            "thinking", "stream", "stop", "logprobs", "unspeculable", "penalties", "prompt_logprobs", "images",
-            "thinking_budget", "near_end",
-        )
-    },
-}  # fmt: skip
 
 
 class Entry(NamedTuple):
@@ -82,13 +66,8 @@ def load(name: str) -> tuple[Entry, ...]:
 
 
 def request_of(classes: str) -> RequestFeatures:
-    """Returns a request of the classes `name+name`.
-
-    Raises:
-        KeyError: A name is no class that the corpus knows.
-    """
-    fields = [_FIELDS[name] for name in classes.split("+")]
-    return RequestFeatures("m", **{name: value for each in fields for name, value in each.items()})
+    """Returns a request of the classes `name+name`."""
+    return RequestFeatures.of_classes("m", classes.split("+"))
 
 
 def drafted(entry: Entry, advisories: Iterable[Advisory]) -> tuple[str, ...]:

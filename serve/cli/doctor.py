@@ -93,7 +93,11 @@ def _print(report: dict[str, Any]) -> None:
         for pool, gain in model["gain"].items():
             out.print(f"  {pool}: {gain}")
     _print_findings(out, report["findings"])
-    out.print("[green]no uncovered hazards[/]" if report["healthy"] else "[red]some hazards are not covered[/]")
+    warned = any(finding["advisory"] and finding["level"] == "warning" for finding in report["findings"])
+    covered = (
+        "[yellow]no uncovered hazards but those of the warnings[/]" if warned else "[green]no uncovered hazards[/]"
+    )
+    out.print(covered if report["healthy"] else "[red]some hazards are not covered[/]")
 
 
 def _print_findings(out: Any, findings: list[dict[str, Any]]) -> None:

@@ -1,13 +1,14 @@
 """Finds problems of a configuration by making the decision for every kind of request."""
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from msgspec.structs import asdict
 
 from policies import Advisory, Decision, Override, PoolFacts, RequestFeatures, compile_policy, decide
+from policies.classes import BIT
 from policies.cures import tried_cures
 from policies.freshness import MAX_AGE_DAYS, NEWER_ENGINE, age_days, newest_checked
 from policies.policy import Policy
@@ -36,16 +37,6 @@ _KINDS: tuple[dict[str, Any], ...] = (
     {**_TOOLS, "tool_history": True},
     {"response_format": "json_object"},
     {"response_format": "json_schema", "strict_schema": True},
-)
-_RARER: tuple[dict[str, Any], ...] = (
-    {**_TOOLS, "stop": True},
-    {"logprobs": True},
-    {"prompt_logprobs": True},
-    {"images": True},
-    {"penalties": True},
-    {"unspeculable": True},
-    {"thinking": True, "thinking_budget": True},
-    {"near_end": True},
 )
 _STOCK_PARSERS = {
     "kimi_k2": "specgate_kimi_k2",
@@ -109,24 +100,27 @@ def _of_pools(level: str, found: Iterable[tuple[str, str, str]]) -> Iterator[dic
 def examine_engine(policy: Policy, graphs: Iterable[str]) -> dict[str, Any]:
     """Returns what is to be said of one engine that stands alone, as plain values."""
     (facts,) = policy.facts
-    rows = [_engine_row(policy, features) for features in (*_requests(facts.model), *_rarer(facts.model))]
-    against: dict[str, list[str]] = {}
-    for row in rows:
-        for advisory in row["forbidden_by"]:
-            against.setdefault(advisory, []).append(" ".join(row["classes"]))
-    advisories = {advisory.id: advisory for advisory in policy.advisories}
-    forbidden = [
-        _finding("error", _against(advisories[name], requests), facts.model, facts.pool, advisories[name], policy)
-        for name, requests in against.items()
-    ]
+    rows = [_engine_row(policy, features) for features in _requests(policy, facts.model)]
+    usual = {" ".join(features.classes) for features in _usual(facts.model)}
+
+    def finding(level: str, advisory: Advisory, requests: list[str], effect: str) -> dict[str, Any]:
+        text = f"{advisory.id}: {advisory.summary} {effect} {_kinds(requests)}."
+        return _finding(level, text, facts.model, facts.pool, advisory, policy)
+
+    def against(advisory: Advisory, requests: list[str]) -> str:
+        """Returns the level: a rare request that fails without drafts as well is no fault of this command line."""
+        return "warning" if advisory.effects["standard"] == "forbid" and usual.isdisjoint(requests) else "error"
+
     findings = [
-        *forbidden,
+        *(finding(against(*each), *each, "Forbids") for each in _named(policy, rows, "forbidden_by")),
+        *(finding("warning", *each, "Endangers") for each in _named(policy, rows, "warned_by")),
         *_pool_findings(policy, "with `--fact`"),
         *_knowledge(policy),
         *_holes(policy),
         *(_finding("warning", text, facts.model, facts.pool) for text in graphs),
     ]
-    return {"healthy": not forbidden, "facts": facts.to_dict(), "requests": rows, "findings": findings}
+    healthy = not any(each["advisory"] and each["level"] == "error" for each in findings)
+    return {"healthy": healthy, "facts": facts.to_dict(), "requests": rows, "findings": findings}
 
 
 def _engine_row(policy: Policy, features: RequestFeatures) -> dict[str, Any]:
@@ -141,33 +135,54 @@ def _engine_row(policy: Policy, features: RequestFeatures) -> dict[str, Any]:
     }
 
 
-def _rarer(model: str) -> Iterator[RequestFeatures]:
-    """Yields requests that differ from the usual ones in what advisories also look at."""
-    for fields in _RARER:
-        yield RequestFeatures(model, **fields)
+def _named(policy: Policy, rows: Iterable[dict[str, Any]], by: str) -> Iterator[tuple[Advisory, list[str]]]:
+    """Yields each advisory that a row names in a member, and the kinds of request of those rows."""
+    named: dict[str, list[str]] = {}
+    for row in rows:
+        for advisory in row[by]:
+            named.setdefault(advisory, []).append(" ".join(row["classes"]))
+    return ((advisory, named[advisory.id]) for advisory in policy.advisories if advisory.id in named)
 
 
-def _against(advisory: Advisory, requests: list[str]) -> str:
+def _kinds(requests: list[str]) -> str:
     more = f" and {len(requests) - 1} more kinds of request" if len(requests) > 1 else ""
-    return f"{advisory.id}: {advisory.summary} Forbids {requests[0]}{more}."
+    return f"{requests[0]}{more}"
 
 
 def _model(policy: Policy, name: str) -> dict[str, Any]:
     pools = [facts for facts in policy.facts if facts.model == name]
+    alone = {facts.pool: _alone(policy, facts) for facts in pools}
     return {
         "pools": {facts.pool: facts.to_dict() for facts in pools},
-        "requests": [_row(policy, features, pools) for features in _requests(name)],
+        "requests": [_row(policy, features, alone) for features in _usual(name)],
         "gain": {facts.pool: gain for facts in pools if (gain := expected_gain(facts))},
     }
 
 
-def _requests(model: str) -> Iterator[RequestFeatures]:
+def _requests(policy: Policy, model: str) -> Iterator[RequestFeatures]:
+    """Yields all requests that are tried."""
+    yield from _usual(model)
+    yield from _further(policy, model)
+
+
+def _usual(model: str) -> Iterator[RequestFeatures]:
     for thinking in (False, True):
         for kind in _KINDS:
             yield RequestFeatures(model, thinking=thinking, **kind)
 
 
-def _row(policy: Policy, features: RequestFeatures, pools: Iterable[PoolFacts]) -> dict[str, Any]:
+def _further(policy: Policy, model: str) -> Iterator[RequestFeatures]:
+    """Yields a request of each kind of which a rule about the model speaks, and that is not among the usual ones."""
+    tried = [features.mask for features in _usual(model)]
+    rules = [rule for option in policy.models[model].options for rule in option.rules]
+    for wanted in dict.fromkeys(mask for rule in rules for mask in rule.masks):
+        if not any(wanted & mask == wanted for mask in tried):
+            features = RequestFeatures.of_classes(model, [name for name, bit in BIT.items() if wanted & bit])
+            tried.append(features.mask)
+            yield features
+
+
+def _row(policy: Policy, features: RequestFeatures, alone: Mapping[str, Policy]) -> dict[str, Any]:
     decision = decide(policy, features, None)
     return {
         "classes": list(decision.classes),
@@ -176,16 +191,18 @@ def _row(policy: Policy, features: RequestFeatures, pools: Iterable[PoolFacts]) 
         "opt_out": decision.opt_out,
         "refused": decision.refused,
         "reasons": [asdict(reason) for reason in decision.reasons],
-        "pools": {facts.pool: _alone(policy, features, facts) for facts in pools},
+        "pools": {pool: _verdict(decide(own, features, None)) for pool, own in alone.items()},
     }
 
 
-def _alone(policy: Policy, features: RequestFeatures, facts: PoolFacts) -> dict[str, Any]:
-    """Returns the policy's decision on the pool's main mode, as if it were the only pool."""
+def _alone(policy: Policy, facts: PoolFacts) -> Policy:
+    """Returns the policy as if a pool, in its main mode, were the only one."""
     main = dataclasses.replace(facts, opt_out=False, canary_share=None)
-    decision = decide(
-        compile_policy((main,), policy.advisories, _settings_for(policy, facts), policy.today), features, None
-    )
+    return compile_policy((main,), policy.advisories, _settings_for(policy, facts), policy.today)
+
+
+def _verdict(decision: Decision) -> dict[str, Any]:
+    """Returns what a decision says of the only pool."""
     effects = {reason.effect for reason in decision.reasons}
     return {
         "allowed": not decision.refused,
@@ -366,9 +383,12 @@ def _request_findings(policy: Policy, models: dict[str, dict[str, Any]]) -> Iter
     advisories = {advisory.id: advisory for advisory in policy.advisories}
     for name in models:
         level_of: dict[tuple[str, str], tuple[str, list[str]]] = {}
-        for features in _requests(name):
+        usual = frozenset(_usual(name))
+        for features in _requests(policy, name):
             decision = decide(policy, features, None)
-            for advisory, level, effect in _effects(decision, advisories):
+            for advisory, level, effect in _effects(decision, advisories, usual=features in usual):
+                if level == "warning" and (advisory, "error") in level_of:
+                    level = "error"  # one finding is enough, and the usual requests come first
                 _, texts = level_of.setdefault((advisory, level), (level, []))
                 texts.append(f"{effect} ({' '.join(decision.classes)})")
         presumed: dict[str, list[str]] = {}
@@ -379,8 +399,7 @@ def _request_findings(policy: Policy, models: dict[str, dict[str, Any]]) -> Iter
             if set(unknown) & set(_ENGINE_FACTS):
                 presumed.setdefault(level, []).append(advisory)
                 continue
-            more = f" and {len(texts) - 1} more kinds of request" if len(texts) > 1 else ""
-            finding = _finding(level, f"{advisory}: {texts[0]}{more}", name, "", found, policy)
+            finding = _finding(level, f"{advisory}: {_kinds(texts)}", name, "", found, policy)
             if unknown:
                 finding["cures"].insert(0, f"State {', '.join(unknown)} in `facts`: it is not known to concern you")
             known.append(finding)
@@ -416,17 +435,24 @@ def first_of(names: Sequence[str], most: int = _MOST_NAMES) -> str:
     return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
-def _effects(decision: Decision, advisories: dict[str, Advisory]) -> Iterator[tuple[str, str, str]]:
-    """Yield (advisory, level, effect) for each advisory that influenced the decision."""
+def _effects(decision: Decision, advisories: dict[str, Advisory], *, usual: bool) -> Iterator[tuple[str, str, str]]:
+    """Yields (advisory, level, effect) for each advisory that influenced the decision.
+
+    Args:
+        decision: On a request.
+        advisories: By id.
+        usual: Users send such requests, so that they need a pool; for others it is enough to know.
+    """
+    uncovered = "error" if usual else "warning"
     for reason in decision.reasons:
         advisory = advisories.get(reason.advisory)
         confirmed = advisory is not None and advisory.status == "confirmed" and advisory.severity != "low"
         if reason.effect == "forbid" and decision.refused:
-            yield reason.advisory, "error", "refused, because no other pool is allowed"
+            yield reason.advisory, uncovered, "refused, because no other pool is allowed"
         elif reason.effect == "forbid" and advisory is not None:
             alternative = "the in-engine opt-out" if decision.opt_out else f"pool {decision.pool}"
             yield reason.advisory, "info", f"served by {alternative} instead"
         elif reason.effect == "warn" and confirmed:
-            yield reason.advisory, "error", f"a confirmed hazard on pool {decision.pool}, and no pool is free of it"
+            yield reason.advisory, uncovered, f"a confirmed hazard on pool {decision.pool}, and no pool is free of it"
         elif reason.effect in ("warn", "optimistic"):
             yield reason.advisory, "warning", f"suspected on pool {decision.pool} ({reason.effect})"

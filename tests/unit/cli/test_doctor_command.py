@@ -40,6 +40,17 @@ def test_seats_that_no_graph_holds_are_a_warning_here_too(specgate):
     assert any("largest CUDA graph" in each["message"] for each in json.loads(out)["findings"])
 
 
+def test_what_is_only_suspected_is_said_as_well(specgate):
+    line = ("--fact", "engine_version=0.33.0", "--", *LINE[:3])
+    _, out = specgate("doctor", "--json", *line)
+    report = json.loads(out)
+    warned = {name for row in report["requests"] for name in row["warned_by"]}
+    assert "auto-tools-with-response-format" in warned
+    assert warned <= {each["advisory"] for each in report["findings"] if each["level"] == "warning"}
+    _, out = specgate("doctor", *line)
+    assert "auto-tools-with-response-format" in out
+
+
 def test_wrong_input_says_what_to_do(specgate, kimi):
     for words, says in (
         ((), "give either --config FILE"),

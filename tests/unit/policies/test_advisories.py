@@ -154,6 +154,17 @@ def test_classes_are_conjunctions_and_groups_alternatives():
         masks_of("tools+flying")
 
 
+@pytest.mark.parametrize("wanted", sorted(BIT))
+def test_there_is_a_request_of_each_class(wanted):
+    assert RequestFeatures.of_classes("m", [wanted]).mask & BIT[wanted]
+
+
+def test_there_is_a_request_of_each_kind_that_an_advisory_names(shipped):
+    for mask in {mask for each in shipped for expression in each.unsafe for mask in masks_of(expression)}:
+        features = RequestFeatures.of_classes("m", [name for name, bit in BIT.items() if mask & bit])
+        assert features.mask & mask == mask
+
+
 def test_no_comment_has_cut_a_text(shipped_folder):
     documents = {path.name: path.read_text() for path in sorted(shipped_folder.glob("*.yaml"))}
     assert {name: cut for name, text in documents.items() if (cut := list(cut_texts(text)))} == {}

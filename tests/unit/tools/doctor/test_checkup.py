@@ -1,11 +1,19 @@
 """What doctor finds in a pool's settings before an engine is started."""
 
+import re
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from packaging.specifiers import SpecifierSet
+from packaging.version import Version
 
+from policies import Advisory, load_advisories
+from policies.conditions import unknowns, unmet
+from policies.facts import PoolFacts
+from serve.config.compiled_policy import SHIPPED_ADVISORIES
 from serve.tools.doctor.checkup import examine
 from serve.tools.doctor.decider import Decider
 
@@ -111,3 +119,65 @@ def test_a_file_of_keys_that_no_gateway_would_start_with_is_found(
     found = [each for each in examine(Decider.load(config))["findings"] if str(keys) in each["message"]]
     assert [each["level"] for each in found] == [level] * bool(level)
     assert all(said in each["message"] for each in found)
+
+
+ADVISORIES = [each for each in load_advisories(SHIPPED_ADVISORIES) if each.status != "withdrawn"]
+
+
+def guesses(name: str, condition: Any) -> Iterator[Any]:
+    """Yields values of which one meets a condition, if any does."""
+    if isinstance(condition, dict):
+        yield from ("another", "9.9.9", 7)
+    elif isinstance(condition, list):
+        for each in condition:
+            yield from guesses(name, each)
+    elif not isinstance(condition, str):
+        yield condition
+    elif name.endswith("_version"):
+        for version in (Version(part.version) for part in SpecifierSet(condition)):
+            yield str(version)
+            yield from (f"{version.major}.{minor}.9" for minor in range(max(0, version.minor - 1), version.minor + 1))
+    elif condition[0] in "<>=!":
+        bound = int(re.findall(r"\d+", condition)[0])
+        yield from (bound - 0.5, bound - 1, bound, bound + 1)
+    else:
+        yield re.sub(r"\[!.\]", "x", condition.replace("*", "")) or "mtp"
+        yield condition.replace("*", "x")
+
+
+def facts_for(conditions: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns facts that meet conditions, and that no condition leaves open."""
+    facts: dict[str, Any] = {}
+    for name, condition in conditions.items():
+        if name == "settings":
+            facts["settings"] = {key: met(f"settings.{key}", value) for key, value in condition.items()}
+        elif name == "drafter_owner":
+            facts["drafter"] = f"somebody/{facts.get('drafter', 'a-drafter')}"
+        else:
+            facts[name] = met(name, condition)
+    return facts
+
+
+def met(name: str, condition: Any) -> Any:
+    for guess in guesses(name, condition):
+        inner = name.removeprefix("settings.")
+        alone = {"settings": {inner: condition}} if inner != name else {name: condition}
+        facts = PoolFacts("m", "p", **({"settings": {inner: guess}} if inner != name else {name: guess}))
+        if not unmet(alone, facts) and not unknowns(alone, facts):
+            return guess
+    raise AssertionError(f"no guess meets {name}: {condition}")
+
+
+def pool_of(advisory: Advisory) -> dict[str, Any]:
+    """Returns a model with one pool that an advisory is known to affect."""
+    facts = {"method": "mtp", "engine": "vllm", **facts_for(advisory.affects[0])}
+    names = {"family": "family", "model_version": "version", "quantization": "quantization"}
+    about = {name: facts.pop(fact) for fact, name in names.items() if fact in facts}
+    pool = {"kind": "remote", "url": "http://engine:8000", "facts": facts}
+    return {"family": "other", "grammar": "none", **about, "pools": {"p": pool}}
+
+
+def test_every_advisory_is_found_where_a_pool_is_affected(tmp_path: Path) -> None:
+    findings = findings_of({each.id: pool_of(each) for each in ADVISORIES}, tmp_path)
+    found = {(each["model"], each["advisory"]) for each in findings}
+    assert [each.id for each in ADVISORIES if (each.id, each.id) not in found] == []

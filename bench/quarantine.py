@@ -26,7 +26,7 @@ from rich.console import Console
 from rich.table import Table
 
 from policies import Candidate, Cell, Trial
-from policies.decide import PROBE_SHARE
+from policies.decide import PROBED_FIRST
 from serve.config.quarantine import QuarantineConfig
 from serve.guard.core import Defect, Outcome, Severity, Verdict
 from serve.guard.finding import TrialFinding, finding_of
@@ -241,15 +241,15 @@ class Return:
 
 def returns(reference: float, worse_by: float, runs: int) -> Return:
     """Simulates a pool in quarantine."""
-    window = round(QuarantineConfig().window / PROBE_SHARE)
-    chances = kinds(Case(reference, worse_by, 0.0, "none", 0.02).pairs, PROBE_SHARE, paired=False)
+    window = round(QuarantineConfig().window / PROBED_FIRST)
+    chances = kinds(Case(reference, worse_by, 0.0, "none", 0.02).pairs, PROBED_FIRST, paired=False)
     needed = []
     for seed in range(runs):
         detector = make()
         detector.absorb((), 0.0, [TrialCount(CELL, 0.98, "own_bad", 980, False)])
         detector.absorb((), 0.0, [TrialCount(CELL, 0.98, "reference_good", 20, False)])
         numbers = batches(chances, window, 8 * LOOKS, np.random.default_rng([SEED, seed]))
-        look = looks_until_change(detector, chances, numbers, PROBE_SHARE, suspected=False)
+        look = looks_until_change(detector, chances, numbers, PROBED_FIRST, suspected=False)
         if look is not None:
             needed.append(look * window // (8 * LOOKS))
     rates = f"{reference:.0%} / {reference + worse_by:.0%}"

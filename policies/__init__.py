@@ -2,7 +2,7 @@
 
 from policies.advisory import Advisory, load_advisories
 from policies.compile import compile_policy
-from policies.decide import Draw, LoadOrder, TrialTerms, choose, decide
+from policies.decide import Draw, LoadOrder, TrialTerms, choose, decide, foretold
 from policies.decision import Candidate, Cell, Decision, Reason, Trial
 from policies.engine_args import facts_from_engine_args
 from policies.errors import PolicyError
@@ -36,6 +36,7 @@ __all__ = [
     "decide",
     "explain",
     "facts_from_engine_args",
+    "foretold",
     "is_suspected",
     "load_advisories",
     "mask_of_class",

@@ -21,7 +21,7 @@ from policies.decision import Candidate, Cell, Decision, Reason, Suspended, Tria
 from policies.features import RequestFeatures
 from policies.policy import ModelPolicy, Policy, Rule, ServingOption
 
-PROBE_SHARE = 0.5  # chance that a cell in quarantine answers its probe first: as many are drawn for the reference
+PROBED_FIRST = 0.5  # chance that a cell in quarantine answers its trial first: as many are drawn for the reference
 FREE_SLOT = "free-slot"  # the reason of a request that went to the pool that had a slot first
 
 _UNPROBED = frozenset(("operator", "echo"))  # bases of a quarantine that no probe lifts: its answers look right
@@ -76,6 +76,29 @@ def choose(decision: Decision, order: "LoadOrder | None" = None, draw: "Draw | N
     for applied in _APPLIED_TO_A_REQUEST:
         decision = applied(decision, order, draw)
     return decision
+
+
+def foretold(decision: Decision, terms: "TrialTerms | None") -> Decision:
+    """Returns a decision for which nobody has drawn, with a reason for each probe that chance may make of its request.
+
+    Args:
+        decision: As `choose` returns it without a draw.
+        terms: On which the model's pools are compared; None if they are not.
+    """
+    reference = None if terms is None or not decision.suspended else _reference(decision, terms)
+    if terms is None or reference is None or not terms.probe_share:
+        return decision
+    reasons = {
+        Reason(
+            "quarantine-probe",
+            "inform",
+            f"{subject.pool} may be probed: {terms.probe_share:.3g} of such requests go there first, and as many to"
+            f" {reference.pool}, to compare.",
+            basis,
+        )
+        for subject, _, basis in decision.suspended
+    }
+    return replace(decision, reasons=_sorted({*decision.reasons, *reasons}))
 
 
 def in_force(policy: Policy, now_s: float | None = None) -> Policy:
@@ -327,10 +350,10 @@ def _probe(decision: Decision, order: LoadOrder | None, draw: Draw | None) -> De
         return decision
     subject, cell, basis = suspended[number // 2]
     if number % 2:
-        return _tried(decision, Trial(cell, subject, reference, PROBE_SHARE, reference, False), _sampled(reference))
+        return _tried(decision, Trial(cell, subject, reference, PROBED_FIRST, reference, False), _sampled(reference))
     why = f"A probe: {subject.pool} is in quarantine for such requests; a rerun would hide its faults."
     reason = Reason("quarantine-probe", "inform", why, basis)
-    return _tried(decision, Trial(cell, subject, reference, PROBE_SHARE, subject, False), reason)
+    return _tried(decision, Trial(cell, subject, reference, PROBED_FIRST, subject, False), reason)
 
 
 def _sample(decision: Decision, order: LoadOrder | None, draw: Draw | None) -> Decision:

@@ -47,13 +47,21 @@ def explain(policy: Policy, features: RequestFeatures, decision: Decision) -> di
             for reason in decision.reasons
         ],
         "refused": decision.refused,
-        "evidence": {reason.advisory: reason.basis for reason in decision.reasons},
+        "evidence": _evidence(decision),
         "candidates": [asdict(candidate) for candidate in decision.candidates],
         "features": _features(request),
         "would_change": list(_would_change(in_force(policy), request, decision)),
         "qualified": _qualified(in_force(policy), decision.model),
         "policy": policy.digest,
     }
+
+
+def _evidence(decision: Decision) -> dict[str, str]:
+    """Returns the bases by the names of the reasons; several pools may be in quarantine, each by its own."""
+    bases: dict[str, dict[str, None]] = {}
+    for reason in decision.reasons:
+        bases.setdefault(reason.advisory, {})[reason.basis] = None
+    return {name: "; ".join(each) for name, each in bases.items()}
 
 
 def _features(request: RequestFeatures) -> dict[str, Any]:

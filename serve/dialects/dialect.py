@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from serve.dialects.failure import Failure
-
-CHAT_PATH = "/v1/chat/completions"
+from serve.request.completion import CHAT_PATH
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,11 +2,12 @@
 
 from collections.abc import Mapping
 
-from serve.dialects.dialect import CHAT_PATH, Dialect
+from serve.dialects.dialect import Dialect
 from serve.dialects.messages import COUNT_TOKENS, ID_HEADER, MESSAGES, PATH, encode_refusal
 from serve.dialects.messages.models import VERSION_HEADER
 from serve.dialects.responses.dialect import RESPONSES
 from serve.errors import GatewayError, InvalidRequestError
+from serve.request.completion import CHAT_PATH
 
 DIALECTS: dict[str, Dialect] = {
     PATH: MESSAGES,

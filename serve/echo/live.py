@@ -27,13 +27,13 @@ from serve.proxy.attempts import Attempts
 from serve.proxy.attribution import Attribution
 from serve.proxy.routed_request import RoutedRequest
 from serve.request.body_reader import BodyReader
+from serve.request.completion import CHAT_PATH
 from serve.routing.class_queue import Asker
 from serve.routing.pool import Pool
 
 log = logging.getLogger("ray.serve.specgate.echo")
 
 LOOK_S = 1.0
-_CHAT = "/v1/chat/completions"
 _BATCH = 8  # requests at once: such faults need a batch
 _SETTLED_S = 60.0  # after the start, until engines have reported what they are
 _OF_A_BUILD = 400  # requests to one build, of all replicas together, that need not wait
@@ -182,7 +182,7 @@ class EchoCanary:
         candidate = Candidate(facts.pool, opt_out=False, speculative=facts.speculative)
         name = f"echo-{self._chance.getrandbits(64):016x}"
         request = RoutedRequest(
-            path=_CHAT,
+            path=CHAT_PATH,
             headers={},
             request_id=name,
             body=read.body,

@@ -8,6 +8,7 @@ from serve.access.principal import ANONYMOUS, Principal
 from serve.dialects.table import as_chat
 from serve.gateway.pipeline import Gateway
 from serve.request.beside import beside
+from serve.request.completion import CHAT_PATH, TEXT_PATH
 from serve.request.density import LONG_BODY_BYTES
 from serve.request.resuming import obstacle
 
@@ -28,11 +29,13 @@ async def explanation(
         GatewayError: The request is wrong.
     """
     body = await beside(len(body) > LONG_BODY_BYTES, as_chat, body, headers, api)
-    features = (await gateway.read(body, headers, principal)).features
+    read = await gateway.read(body, headers, principal)
+    features = read.features
     decision = decide(gateway.policy, features, features.preference)
     load = gateway.load
     figures = () if decision.refused else load.figures(decision, features, len(body))
     decision = choose(decision, load.order(decision, features, len(body), count=False))
+    decision = gateway.foretold(TEXT_PATH if read.parsed.messages is None else CHAT_PATH, decision)
     explained = explain(gateway.policy, features, decision)
     if (why := obstacle(features)) is not None:
         explained = {**explained, "rerun_only": why}  # a broken answer can't go on elsewhere

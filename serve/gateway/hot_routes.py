@@ -5,6 +5,7 @@ from serve.dialects.table import DIALECTS
 from serve.dialects.translation import ContextOf, Translation
 from serve.gateway.pipeline import Gateway
 from serve.http1.asgi import AsgiApp, Receive, Scope, Send
+from serve.request.completion import COMPLETION_PATHS
 
 
 class DialectApp:
@@ -34,4 +35,4 @@ def hot_routes(gateway: Gateway, context_of: ContextOf = lambda _: None) -> dict
         context_of: As for `DialectApp`.
     """
     translated = {path: DialectApp(gateway, dialect, context_of) for path, dialect in DIALECTS.items()}
-    return {"/v1/chat/completions": gateway, "/v1/completions": gateway, **translated}
+    return {**dict.fromkeys(COMPLETION_PATHS, gateway), **translated}

@@ -8,11 +8,10 @@ from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from itertools import count
 
-from policies import Decision, Policy, choose, decide
+from policies import Decision, Policy, choose, decide, foretold
 from policies.classes import GUARDED, class_of_names
 from serve.access.principal import ANONYMOUS, Authenticate, Principal, everybody
 from serve.config.gateway import GatewayConfig
-from serve.dialects.dialect import CHAT_PATH
 from serve.errors import (
     DeadlineError,
     EngineError,
@@ -46,6 +45,7 @@ from serve.proxy.upstream import Upstream
 from serve.quarantine.live import LivePolicy
 from serve.request.beside import beside
 from serve.request.body_reader import BodyReader, ReadRequest
+from serve.request.completion import CHAT_PATH, COMPLETION_PATHS
 from serve.request.density import LONG_BODY_BYTES
 from serve.routing.pool import Pool
 from serve.shadow.live import NULL_SHADOWS, NullShadows, Shadows
@@ -56,7 +56,6 @@ from serve.telemetry.spans import fail, without_trace
 log = logging.getLogger("ray.serve.specgate.gateway")
 
 _TOLD_CAUSES = 3
-_COMPLETIONS = frozenset({CHAT_PATH, "/v1/completions"})
 _NO_MEMORY = "The gateway has no memory left for this request; try again, or with a shorter one."
 
 
@@ -238,7 +237,7 @@ class Gateway:
         try:
             read = await self.read(body, exchange.headers, exchange.principal)
             decision, guarded = self._decide(exchange, read)
-            completes = exchange.path in _COMPLETIONS  # what counts tokens has no price
+            completes = exchange.path in COMPLETION_PATHS  # what counts tokens has no price
             if completes:
                 exchange.charge = await self._accounts.admit(
                     exchange.principal, decision, read, exchange.attribution.limits, self._telemetry.step
@@ -266,7 +265,7 @@ class Gateway:
         with self._telemetry.step("decide"):
             decision = decide(self.policy, features, features.preference)
             guarded = self._is_guarded(exchange.path, decision)
-            if exchange.path in _COMPLETIONS:  # the counting of tokens is no sample of a pool's answers
+            if exchange.path in COMPLETION_PATHS:  # the counting of tokens is no sample of a pool's answers
                 order = self.load.order(decision, features, len(read.body))
                 draw = self._live.draw(decision.model) if guarded else None
                 decision = choose(decision, order, draw)
@@ -279,6 +278,10 @@ class Gateway:
         if decision.refused:
             raise PolicyConflictError(_refusal(decision))
         return decision, guarded
+
+    def foretold(self, path: str, decision: Decision) -> Decision:
+        """Returns a decision on a request to a path with what chance may make of it; see `policies.foretold`."""
+        return foretold(decision, self._live.terms(decision.model) if self._is_guarded(path, decision) else None)
 
     def _routed(self, exchange: Exchange, read: ReadRequest, decision: Decision, *, guarded: bool) -> RoutedRequest:
         """Returns the request as it goes to attempts."""
@@ -328,7 +331,7 @@ class Gateway:
             finally:
                 self._shadows.ends(request)
             return
-        if request.decision.model in self._plain.models and request.path in _COMPLETIONS:
+        if request.decision.model in self._plain.models and request.path in COMPLETION_PATHS:
             await self._plain.respond(exchange, request)
             return
         on_try = exchange.attribution.tried

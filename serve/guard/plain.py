@@ -30,7 +30,7 @@ from serve.proxy.relay import line_of, relay, send_stream
 from serve.proxy.routed_request import RoutedRequest
 from serve.proxy.stalls import Stalls
 from serve.request.beside import beside
-from serve.request.completion import parse
+from serve.request.completion import CHAT_PATH, TEXT_PATH, parse
 from serve.request.engine_options import leaves_usage_out
 from serve.request.patch import BodyPatch
 from serve.request.resuming import CannotResumeError, continuation, obstacle, tokenizing
@@ -40,7 +40,6 @@ from serve.stream.frame import Frame
 from serve.stream.kept import Kept
 from serve.telemetry.instruments import Telemetry
 
-_CHAT_PATH, _PATH = "/v1/chat/completions", "/v1/completions"
 _MANY_PARTS = 64
 
 
@@ -141,7 +140,7 @@ class PlainPath:
             failure: Why it is lost.
         """
         await resources.aclose()  # nobody waits for the slot of an engine that is lost
-        answer = PlainAnswer(chat=request.path == _CHAT_PATH)
+        answer = PlainAnswer(chat=request.path == CHAT_PATH)
         await beside(len(kept.parts) > _MANY_PARTS, answer.read, kept.parts)
         reads, model = attempt.candidate.pool, self._models[request.decision.model]
         if answer.chat and model.pools[reads].parse == "gateway":
@@ -219,7 +218,7 @@ class PlainPath:
         body = continuation(sent, before, kept, text, exact=False, raw=open_ is not None)
         prefix = prefix_of(open_ and open_(), had, text, tokens)
         more = Continuation(prefix) if answer.chat else MoreText(prefix)
-        resumed = replace(request, path=_PATH, body=body, patch=BodyPatch(), parsed=parse(body), continued=more)
+        resumed = replace(request, path=TEXT_PATH, body=body, patch=BodyPatch(), parsed=parse(body), continued=more)
         return Resumption(resumed, able, Written(pool, tuple(before), tuple(kept), None), Outcome.FAILED)
 
     def _opener(self, request: RoutedRequest, pool: str) -> Callable[[], StreamParser] | None:

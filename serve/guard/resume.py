@@ -20,7 +20,7 @@ from serve.proxy.attempts import Ask, Attempts
 from serve.proxy.raw_text import raw_text
 from serve.proxy.routed_request import RoutedRequest
 from serve.request.beside import beside
-from serve.request.completion import parse
+from serve.request.completion import TEXT_PATH, parse
 from serve.request.patch import BodyPatch
 from serve.request.resuming import CannotResumeError, continuation, obstacle
 from serve.stream.continuation import Continuation, KeptPrefix, without_turn_end
@@ -33,7 +33,6 @@ log = logging.getLogger("ray.serve.specgate.guard")
 
 T = TypeVar("T")
 ResumeEnd = Literal["sound", "broken", "refused"]
-_PATH = "/v1/completions"
 _DETOKENIZE = "/detokenize"
 _INCOMPLETE = "\ufffd"  # what a tokenizer makes of the first bytes of a character
 _MOST_BYTES = 3  # of a character that is not complete
@@ -211,7 +210,7 @@ class Resumes:
         prefix = cut.prefix(kept, text, len(prompt))
         body = continuation(request.patch.apply(request.body), prompt, kept, text)
         resumed = replace(
-            request, path=_PATH, body=body, patch=BodyPatch(), parsed=parse(body), continued=Continuation(prefix)
+            request, path=TEXT_PATH, body=body, patch=BodyPatch(), parsed=parse(body), continued=Continuation(prefix)
         )
         return Resumption(resumed, able, Written(written.pool, prompt, tuple(kept), None), broken.outcome)
 

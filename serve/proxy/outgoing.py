@@ -15,7 +15,7 @@ from serve.proxy.headers import forwarded_headers
 from serve.proxy.raw_text import raw_pools
 from serve.proxy.routed_request import RoutedRequest
 from serve.proxy.span_attributes import PoolKind
-from serve.request.completion import NONE
+from serve.request.completion import CHAT_PATH, COMPLETION_PATHS, NONE
 from serve.request.engine_options import OPT_OUT, REPORT, add_xargs, ask_ids, ask_usage, leaves_usage_out
 from serve.request.patch import BodyPatch, ReasoningField
 from serve.request.resuming import obstacle
@@ -26,8 +26,6 @@ from serve.stream.token_ids import TokenIds
 
 DRAFTS_HEADER = "x-specgate-drafts"
 WITHOUT_DRAFTS = WithoutDrafts()
-_CHAT_PATH = "/v1/chat/completions"  # of other text a pool's grammar says nothing
-_COMPLETION_PATHS = (_CHAT_PATH, "/v1/completions")
 
 
 class _Pool(NamedTuple):
@@ -118,7 +116,7 @@ class Pools:
 
     def salt(self, request: RoutedRequest, pool: str) -> str:
         """Returns the salt under which a pool's engines cache a request's prompt; empty for the one that all share."""
-        return self._salts.of(request, pool) if request.path in _COMPLETION_PATHS else ""
+        return self._salts.of(request, pool) if request.path in COMPLETION_PATHS else ""
 
     def kind(self, request: RoutedRequest, candidate: Candidate) -> PoolKind:
         """Returns the kind of a candidate's pool."""
@@ -131,7 +129,8 @@ class Pools:
         patch = request.patch
         takes_usage_out = charge.counts and request.features.stream and leaves_usage_out(parsed)
         xargs = _xargs(pool, request, candidate)
-        raw = self._raw.get((model, candidate.pool)) if self._raw and request.path == _CHAT_PATH else None
+        chat = request.path == CHAT_PATH  # of other text a pool's grammar says nothing
+        raw = self._raw.get((model, candidate.pool)) if self._raw and chat else None
         asks_ids = pool.tells_ids and _may_resume(request)
         asks_usage = takes_usage_out or (self._reports and _may_report(pool, request, candidate))
         salt = self.salt(request, candidate.pool) if self._salts.is_on else ""

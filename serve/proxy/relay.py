@@ -13,6 +13,7 @@ from serve.proxy.headers import response_headers
 from serve.proxy.refusal import readable_refusal
 from serve.proxy.upstream import UpstreamResponse
 from serve.request.beside import beside
+from serve.request.completion import COMPLETION_PATHS
 from serve.request.density import LONG_BODY_BYTES
 from serve.stream.ending import INCOMPLETE, whole_failure
 from serve.stream.frame import Frame
@@ -24,7 +25,6 @@ from serve.telemetry.spans import fail
 
 GoOn = Callable[[EngineError], Awaitable[bool]]
 PIECE_BYTES = 8 * 1024  # worked off at once: a read can hold 20,000 tiny frames, 100 ms of work for the guard
-_COMPLETIONS = ("/v1/chat/completions", "/v1/completions")
 _MAX_ERROR_BYTES = 1024 * 1024  # of the body of an error
 
 
@@ -106,7 +106,7 @@ async def _relay_whole(exchange: Exchange, attempt: Attempt, observer: Stage) ->
     headers = response_headers(response.headers)
     if response.status == 200:
         body = await attempt.body()
-        if exchange.path in _COMPLETIONS:  # and not where tokens are counted
+        if exchange.path in COMPLETION_PATHS:  # and not where tokens are counted
             failure = await beside(len(body) > LONG_BODY_BYTES, whole_failure, body)
             if failure is not None:
                 raise failure

@@ -12,12 +12,12 @@ from policies import Candidate, Decision
 from serve.limits.answer_meter import AnyMeter
 from serve.proxy.routed_request import RoutedRequest
 from serve.proxy.upstream import UpstreamResponse
-from serve.request.completion import given
+from serve.request.completion import CHAT_PATH, TEXT_PATH, given
 from serve.telemetry.spans import Attribute, fail
 
 PoolKind = Literal["vllm", "remote", "sim"]
 _FAILED = 400
-_OPERATIONS = {"/v1/chat/completions": "chat", "/v1/completions": "text_completion"}
+_OPERATIONS = {CHAT_PATH: "chat", TEXT_PATH: "text_completion"}
 _PROVIDERS: Mapping[PoolKind, str] = {"vllm": "vllm", "remote": "openai", "sim": "specgate.sim"}
 
 

@@ -15,7 +15,7 @@ from msgspec import convert, to_builtins
 
 from policies import Cell, QuarantineReason
 from policies.classes import copying_classes
-from policies.decide import PROBE_SHARE
+from policies.decide import PROBED_FIRST
 from serve.config.quarantine import QuarantineConfig
 from serve.quarantine.confidence import lower_bound, upper_bound
 from serve.quarantine.evidence import RETURNING, SUSPECTED, UNSUSPECTED, TrialCounts, bets, capital
@@ -251,7 +251,7 @@ class Detector:
 
     def _own_share(self, record: CellRecord) -> float:
         """Returns the chance with which the trials are drawn by which the record's status may change."""
-        return sample_share(self.terms.settings) if record.status == "open" else PROBE_SHARE
+        return sample_share(self.terms.settings) if record.status == "open" else PROBED_FIRST
 
     def _test(self, cell: Cell, record: CellRecord, now_s: float) -> Change | None:
         if record.held or not self._is_compared(cell):

@@ -40,6 +40,10 @@ class LivePolicy:
     def adopt(self, policy: Policy) -> None:
         self.policy = policy
 
+    def terms(self, model: str) -> TrialTerms | None:
+        """Returns on which terms a model's pools are compared; None if they are not."""
+        return None
+
     def draw(self, model: str) -> Draw | None:
         """Returns what chance draws for one request; None if the model's pools are not compared."""
         return None
@@ -93,6 +97,9 @@ class QuarantinedPolicy(LivePolicy):
         }
         self.policy = quarantine(policy, self._shared.detector.quarantined())
         self._clean = self._unsuspected(self._clean)
+
+    def terms(self, model: str) -> TrialTerms | None:
+        return self._terms.get(model)
 
     def draw(self, model: str) -> Draw | None:
         """Returns what chance draws for one request; None if the model's pools are not compared."""

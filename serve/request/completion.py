@@ -10,6 +10,8 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 from serve.errors import InvalidRequestError
 from serve.request.long_json import decode
 
+CHAT_PATH, TEXT_PATH = "/v1/chat/completions", "/v1/completions"
+COMPLETION_PATHS = frozenset({CHAT_PATH, TEXT_PATH})
 PREFERENCE_FIELD = "enable_speculative"
 
 NONE = Raw(b"null")

@@ -17,9 +17,11 @@ from support.engines import Engine, answering, chunk, end, frame, silent, start,
 from support.holds import as_hold
 from support.stack import listening, running
 
+from policies import Cell, Policy, QuarantineReason, TrialTerms, quarantine
 from serve.errors import GatewayError, OverloadedError, PoolUnavailableError
 from serve.gateway.explanation import explanation
 from serve.proxy.exchange import Exchange
+from serve.quarantine.live import LivePolicy
 from serve.request.field_rules import RequestReader
 from serve.routing.class_queue import Asker
 from serve.routing.endpoint import Endpoint
@@ -565,6 +567,27 @@ async def test_explain_decides_as_a_request_does_without_an_engine() -> None:
     assert (explained["pool"], explained["speculative"], explained["refused"]) == ("standard", False, False)
     assert evidence == "none"
     assert not engine.requests
+
+
+async def test_explain_says_which_requests_may_be_probes() -> None:
+    class Compared(LivePolicy):
+        def terms(self, model: str) -> TrialTerms:
+            return TrialTerms("standard", 0.02, 0.98, True)
+
+    def suspended(policy: Policy) -> LivePolicy:
+        cells = [Cell("m", "speculative", True, kind) for kind in ("tools_auto", "plain", "json_object")]
+        return Compared(quarantine(policy, dict.fromkeys(cells, QuarantineReason("bad", "measured n=10"))))
+
+    json_mode = {"response_format": {"type": "json_object"}}
+    text = {"model": "m", "prompt": "hello", "max_tokens": 9}
+    bodies = [{**CHAT, "tools": [TOOL]}, {**CHAT, **json_mode}, CHAT, {**text, **json_mode}]
+    async with running(
+        config(policy={"advisories": NO_ADVISORIES}), pools(answering(), answering()), live=suspended
+    ) as stack:
+        told = [(await explanation(stack.gateway, json.dumps(body).encode(), {}))[0] for body in bodies]
+    probed = [[each["summary"] for each in one["reasons"] if each["advisory"] == "quarantine-probe"] for one in told]
+    said = "speculative may be probed: 0.02 of such requests go there first, and as many to standard, to compare."
+    assert probed == [[said], [said], [], []]
 
 
 @pytest.mark.parametrize(("chars", "on_loop"), [(1_000, True), (300_000, False)])

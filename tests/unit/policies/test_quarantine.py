@@ -22,6 +22,7 @@ from policies import (
     compile_policy,
     decide,
     explain,
+    foretold,
     is_suspected,
     mask_of_class,
     quarantine,
@@ -114,6 +115,33 @@ def test_a_probe_leads_although_it_is_not_allowed_and_says_why(pools):
     assert probe.reasons[:-1] == before.reasons
     assert (probe.reasons[-1].advisory, probe.reasons[-1].basis) == ("quarantine-probe", "measured n=10")
     assert probe.trial == Trial(FAST, fast, safe, 0.5, fast, paired=False)
+
+
+@given(
+    basis=st.sampled_from(["measured n=10", "operator", "echo"]),
+    share=st.sampled_from([0.0, 0.1]),
+    reference=st.sampled_from(["standard", "none of them"]),
+    request_class=st.sampled_from(["tools_auto", "plain"]),
+)
+def test_a_probe_is_foretold_where_chance_can_make_one_and_only_there(pools, basis, share, reference, request_class):
+    cell = FAST._replace(request_class=request_class)
+    policy = quarantine(compile_policy(pools(), (), PolicySettings()), {cell: QuarantineReason("bad", basis)})
+    decision = decide(policy, TOOLS if request_class == "tools_auto" else RequestFeatures("m"), None)
+    terms = TrialTerms(reference, share, 1.0, True)
+    drawn = [choose(decision, draw=Draw(terms, number / 100, 0.5)) for number in range(100)]
+    probes = sum(each.pool == "speculative" for each in drawn)
+    said = [each for each in foretold(decision, terms).reasons if each not in decision.reasons]
+    assert (probes > 0) == bool(said)
+    assert all((each.advisory, each.effect, each.basis) == ("quarantine-probe", "inform", basis) for each in said)
+    assert all(f"probed: {probes / 100:.3g} of such requests" in each.summary for each in said)
+    assert foretold(decision, None) == decision
+
+
+def test_two_pools_in_quarantine_keep_their_evidence(pools):
+    policy = compile_policy(pools(), (), PolicySettings())
+    policy = quarantine(policy, {FAST: BROKEN, SAFE: QuarantineReason("incident 17", "operator")})
+    evidence = explain(policy, TOOLS, decide(policy, TOOLS, None))["evidence"]
+    assert set(evidence["quarantine"].split("; ")) == {"measured n=10", "operator"}
 
 
 def test_the_reference_is_the_first_standard_pool_else_the_opt_out(pools):

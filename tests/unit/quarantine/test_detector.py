@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from bench.quarantine import Case, kinds, looks_until_change
 from policies import Cell, QuarantineReason
-from policies.decide import PROBE_SHARE
+from policies.decide import PROBED_FIRST
 from serve.config.quarantine import QuarantineConfig
 from serve.guard.core import Outcome
 from serve.quarantine.detector import MOST_CHANGES, Detector, DetectorTerms, OutcomeCount, TrialCount
@@ -37,8 +37,8 @@ def try_(detector: Detector, *trials: TrialCount) -> list[str]:
 WORSE = (trial("own_bad", 490), trial("own_good", 490), trial("reference_good", 20))
 SOUND = (trial("own_good", 980), trial("reference_good", 20))
 CURED = (
-    trial("own_good", 150, own_share=PROBE_SHARE),
-    trial("reference_good", 150, own_share=PROBE_SHARE),
+    trial("own_good", 150, own_share=PROBED_FIRST),
+    trial("reference_good", 150, own_share=PROBED_FIRST),
 )
 
 
@@ -160,7 +160,7 @@ def test_alpha_is_the_threshold_and_neither_its_half_nor_its_double(alpha: float
 
 @pytest.mark.parametrize("return_alpha", [0.01, 0.05, 0.2])
 def test_return_alpha_is_the_threshold_and_neither_its_half_nor_its_double(return_alpha: float) -> None:
-    made, numbers = bets("no_worse", 0.05, PROBE_SHARE, RETURNING), range(1, 1000)
+    made, numbers = bets("no_worse", 0.05, PROBED_FIRST, RETURNING), range(1, 1000)
 
     def first(alpha: float) -> int:
         return next(
@@ -168,7 +168,7 @@ def test_return_alpha_is_the_threshold_and_neither_its_half_nor_its_double(retur
         )
 
     detector = out(return_alpha=return_alpha)
-    trials = [trial(kind, 1, own_share=PROBE_SHARE) for kind in ("own_good", "reference_good")]
+    trials = [trial(kind, 1, own_share=PROBED_FIRST) for kind in ("own_good", "reference_good")]
     found = next(n for n in numbers if try_(detector, *trials))
     assert found == first(return_alpha)
     assert first(2 * return_alpha) < found < first(return_alpha / 2)
@@ -234,8 +234,8 @@ def test_a_quarantined_pool_that_is_still_bad_stays_out() -> None:
     rng = np.random.default_rng(7)
     for _ in range(40):
         bad = int(rng.binomial(100, 0.1))
-        trials = [trial(kind, n, own_share=PROBE_SHARE) for kind, n in (("own_bad", bad), ("own_good", 100 - bad))]
-        try_(detector, *trials, trial("reference_good", 100, own_share=PROBE_SHARE))
+        trials = [trial(kind, n, own_share=PROBED_FIRST) for kind, n in (("own_bad", bad), ("own_good", 100 - bad))]
+        try_(detector, *trials, trial("reference_good", 100, own_share=PROBED_FIRST))
     assert is_out(detector)
 
 
@@ -250,7 +250,7 @@ def test_a_cured_pool_returns_although_the_model_itself_is_weak() -> None:
     for _ in range(300):
         own, reference = (int(rng.binomial(10, 0.2)) for _ in range(2))
         numbers = {"own_bad": own, "own_good": 10 - own, "reference_bad": reference, "reference_good": 10 - reference}
-        try_(detector, *[trial(kind, n, own_share=PROBE_SHARE) for kind, n in numbers.items()])
+        try_(detector, *[trial(kind, n, own_share=PROBED_FIRST) for kind, n in numbers.items()])
     assert not is_out(detector)
 
 
@@ -263,7 +263,7 @@ def test_a_pool_that_is_still_worse_returns_at_most_as_often_as_stated() -> None
             reference = int(rng.binomial(20, 0.2))
             numbers = {"own_bad": own, "own_good": 20 - own, "reference_bad": reference,
                        "reference_good": 20 - reference}  # fmt: skip
-            if try_(detector, *[trial(kind, n, own_share=PROBE_SHARE) for kind, n in numbers.items()]):
+            if try_(detector, *[trial(kind, n, own_share=PROBED_FIRST) for kind, n in numbers.items()]):
                 returned += 1
                 break
     assert returned <= binomial_bound(runs, 0.05, 1e-6)
@@ -284,7 +284,7 @@ def restored(detector: Detector) -> Detector:
 
 def test_state_survives_a_restart_as_plain_values() -> None:
     detector = out()
-    try_(detector, trial("own_bad", 3, own_share=PROBE_SHARE))
+    try_(detector, trial("own_bad", 3, own_share=PROBED_FIRST))
     detector.absorb([OutcomeCount(FAST, Outcome.TRUNCATED, 7)], 1.0)
     other = restored(detector)
     assert other.as_dict() == detector.as_dict()

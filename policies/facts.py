@@ -17,7 +17,8 @@ TOLD = (
 
 @dataclass(frozen=True, slots=True)
 class PoolFacts:
-    """One pool of identically configured replicas. None means unknown, except for `method`: None is no speculation.
+    """One pool of identically configured replicas. None means unknown, except for `method`: there it is no speculation,
+    which is written `none`.
 
     Attributes:
         family: Model family in the words of the advisories: `kimi-k2`, `qwen3.6`, ...

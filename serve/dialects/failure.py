@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from serve.errors import EngineError, GatewayError, InvalidApiKeyError
+from serve.errors import EngineError, GatewayError, InvalidApiKeyError, retry_after
 
 _NUMBER = re.compile(r"\d+")
 # vLLM 0.32 and 0.33, OpenAI, llama.cpp and SGLang, as read in their sources; the last two are Anthropic's and Google's.
@@ -44,7 +44,7 @@ class Failure:
         param: The field at fault; of the chat body, if an engine names it.
         retry_after_s: 0 if nobody said.
         overflow: Set if the prompt is too long for the model.
-        headers: Further response headers of one of our own errors, by lower-case name.
+        headers: Response headers that belong to it, by lower-case name.
         refused_key: True if it is the client's key that is wrong; an engine's 401 is about ours.
     """
 
@@ -89,7 +89,8 @@ class Failure:
             message = f"The engine answered with status {status}."
         code = code if isinstance(code, str) and code else EngineError.default_code
         overflow = overflow_in(message, f"{code} {fields.get('type')}") if status in (400, 413, 422) else None
-        return cls(status, message, code, param if isinstance(param, str) else None, retry_after_s, overflow)
+        headers = {"retry-after": after} if (after := retry_after(retry_after_s)) else {}
+        return cls(status, message, code, param if isinstance(param, str) else None, retry_after_s, overflow, headers)
 
 
 def overflow_in(message: str, kind: str = "") -> Overflow | None:

@@ -9,7 +9,7 @@ from typing import Any
 from serve.dialects.dialect import Dialect, Identity, Translated
 from serve.dialects.failure import Failure
 from serve.dialects.translate import Translate
-from serve.errors import EngineError, GatewayError, QuotaError, RateLimitError, retry_after
+from serve.errors import EngineError, GatewayError, QuotaError, RateLimitError
 from serve.guard.slices import LONG_BYTES, LONG_RAW_BYTES
 from serve.http1.message import RawHeaders
 from serve.http1.sse import decode_chunk
@@ -148,10 +148,7 @@ class Translation(Api):
             await exchange.end()
             return
         status, body = self._dialect.encode_error(failure, exchange.request_id)
-        named = dict(failure.headers)
-        if after := retry_after(failure.retry_after_s):
-            named["retry-after"] = after
-        headers = [(name.encode(), value.encode("latin-1")) for name, value in named.items()]
+        headers = [(name.encode(), value.encode("latin-1")) for name, value in failure.headers.items()]
         await exchange.send_whole(status, [*_JSON_HEADERS, *headers], body)
 
     async def _estimated(self, exchange: Exchange) -> bool:

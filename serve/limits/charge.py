@@ -94,7 +94,7 @@ class Charge(Struct, eq=False, gc=False):
         pool, speculative = "", False
         if last is not None:
             pool, speculative = last.pool, last.speculative
-            if delivered.reply:
+            if delivered.told:
                 self.estimates.learn(self.group, self.size, delivered, last)
         tenant, key_id, model, _ = self.group
         failed = _FAILED <= status != _LEFT
@@ -126,14 +126,14 @@ class Charge(Struct, eq=False, gc=False):
         Of an answer that would have come whole nobody knows how far it was; what was reserved for it counts.
         """
         if self.size.streamed and (told := self._bounded(meter.so_far)) is not None:
-            return Usage(told.input, told.cached, told.output, reply=False)
+            return Usage(told.input, told.cached, told.output, told=False)
         if self.size.streamed:
             output = self.estimates.written(self.group, self.size, meter)
         else:
             weights = self.plan.weights
             reserved = self.reservation.cost - weights.input * self.input_tokens
             output = round(reserved / weights.output) if weights.output else 0
-        return Usage(self.input_tokens, 0, output, reply=False)
+        return Usage(self.input_tokens, 0, output, told=False)
 
 
 class NullCharge:

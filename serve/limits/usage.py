@@ -25,13 +25,13 @@ class Usage(Struct, frozen=True, gc=False):
     input: int = 0
     cached: int = 0
     output: int = 0
-    reply: bool = True
+    told: bool = True
 
     def worked(self, kept_tokens: int) -> "Usage":
         """Returns what an engine itself did of it that went on behind so many tokens: those it read."""
         if not kept_tokens:
             return self
-        return Usage(self.input + kept_tokens, self.cached, max(0, self.output - kept_tokens), self.reply)
+        return Usage(self.input + kept_tokens, self.cached, max(0, self.output - kept_tokens), self.told)
 
     def cost(self, weights: TokenWeights) -> float:
         """Returns the weighted tokens."""
@@ -106,7 +106,7 @@ class Tally:
         sums.output += usage.output
         sums.rerun += rerun
         sums.errors += failed
-        sums.unsettled += not usage.reply
+        sums.unsettled += not usage.told
 
     def spend(self, scope: str, cost: float) -> None:
         """Adds to what a scope with a monthly quota has spent."""

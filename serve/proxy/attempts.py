@@ -373,9 +373,17 @@ class Attempts:
             tell_beginning(span, response, time.monotonic() - sent_s)
             if request.charge.counts:  # or one span of eight would have it
                 resources.callback(tell_usage, span, meter)
-        before = (out.ids or PASS, sent.last_frames(), out.drafts, request.continued or PASS)
+        stages = (
+            out.ids or PASS,  # takes ids of tokens out of the bytes
+            sent.last_frames(),  # keeps what the load learns from
+            out.drafts,  # takes the report on drafts out, of which clients must not learn
+            request.continued or PASS,  # makes a continuation the whole answer
+            meter,  # measures the usage, and takes it out again if only we have asked for it
+            out.rename,  # puts our name of the model in place of the engine's
+            out.parsed,  # reads raw text, if the engine hands that on
+        )
         several = request.features.n > 1 or is_list(request.parsed.prompt)
-        return Attempt(slot.candidate, response, out.ids, (*before, meter, out.rename, out.parsed), several)
+        return Attempt(slot.candidate, response, out.ids, stages, several)
 
     def _span(
         self, request: RoutedRequest, slot: _Slot, number: int, headers: dict[str, str], resources: AsyncExitStack

@@ -39,10 +39,7 @@ def line_of(attempt: Attempt, exchange: Exchange, *checks: Stage, kept: Kept | N
     """
     return Line(
         (
-            # take ids of tokens out of the bytes; keep what the load learns from; make a continuation the whole answer;
-            # measure the usage, and take it out again if only we have asked for it; put our name of the model in place
-            # of the engine's; read raw text, if the engine hands that on
-            *attempt.stages,
+            *attempt.stages,  # whose order `Attempts` gives
             *checks,
             *exchange.api.last,  # translates, if the client speaks another API
         ),

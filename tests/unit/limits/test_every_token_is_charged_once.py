@@ -106,7 +106,7 @@ class Site:
         tokens = [Usage(reply.input, 0, min(reply.output, number)) for number in range(1, chunks + 1)]
         meter = self._answer(charge, b"".join(map(told_chunk, tokens)))
         if tokens:
-            self.charged.append(Usage(reply.input, 0, tokens[-1].output, reply=False))
+            self.charged.append(Usage(reply.input, 0, tokens[-1].output, told=False))
         else:
             self._estimated(charge, meter)
         return 499
@@ -136,7 +136,7 @@ class Site:
     def _whole_that_the_client_leaves(self, charge: Charge, reply: Usage, chunks: int) -> int:
         charge.attempt(lambda: Meter("p", False, False))
         reserved = (charge.reservation.cost - charge.input_tokens) / TokenWeights().output
-        self.charged.append(Usage(charge.input_tokens, 0, round(reserved), reply=False))
+        self.charged.append(Usage(charge.input_tokens, 0, round(reserved), told=False))
         return 499
 
     def _whole_that_breaks_off(self, charge: Charge, reply: Usage, chunks: int) -> int:
@@ -155,7 +155,7 @@ class Site:
         assert charge.size.max_output is not None
         assert output <= charge.size.max_output, "no more than the request allows"
         assert output <= 32 * meter.chunks
-        self.charged.append(Usage(charge.input_tokens, 0, output, reply=False))
+        self.charged.append(Usage(charge.input_tokens, 0, output, told=False))
 
 
 ENDS = [name[1:].replace("_", " ") for name in vars(Site) if name.startswith(("_stream", "_whole"))]
@@ -195,7 +195,7 @@ async def test_what_was_charged_is_what_is_booked_spent_and_gone_from_the_bucket
         assert row["input"] == sum(usage.input for usage in site.charged)
         assert row["output"] == sum(usage.output for usage in site.charged)
         assert row["rerun"] == site.rerun
-        assert row["unsettled"] == sum(not usage.reply for usage in site.charged)
+        assert row["unsettled"] == sum(not usage.told for usage in site.charged)
     assert died or abs(await left(site) - (BURST - cost)) <= 1
 
 

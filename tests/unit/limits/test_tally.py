@@ -13,7 +13,7 @@ def key(tenant: str) -> UsageKey:
 def test_what_was_taken_is_not_reported_again() -> None:
     tally = Tally(TokenWeights())
     tally.add(key("acme"), ONE, rerun=7)
-    tally.add(key("acme"), Usage(10, 4, 20, reply=False), rerun=7, failed=True)
+    tally.add(key("acme"), Usage(10, 4, 20, told=False), rerun=7, failed=True)
     tally.spend("tenant:acme", 2.5)
     assert tally.take() == ({key("acme"): UsageSums(2, 20, 8, 40, 14, 1, 1)}, {"tenant:acme": 2.5})
     assert tally.take() == ({}, {})

@@ -313,3 +313,26 @@ def test_a_long_whole_answer_is_judged_beside_the_event_loop() -> None:
     asyncio.run(judged(10))
     asyncio.run(judged(LONG_BYTES))
     assert [thread is threading.main_thread() for thread in threads] == [True, False]
+
+
+SAID, STOPPED = encode_frame(chunk({"content": "so"})), encode_frame(chunk({}, "stop"))
+
+
+@pytest.mark.parametrize("several", [False, True])
+@pytest.mark.parametrize("done", [b"", DONE])
+def test_of_several_answers_one_that_never_began_is_missed_unless_the_engine_says_done(
+    several: bool, done: bytes
+) -> None:
+    body = {"messages": [], "n": 2 if several else 1}
+    got = sent([[SAID, STOPPED + done]] * 2, body=body)
+    assert got.endswith(DONE) is (bool(done) or not several)
+    assert (b'"error"' in got) is (several and not done)
+
+
+def test_nothing_that_comes_behind_done_belongs_to_the_answer() -> None:
+    late = encode_frame(chunk({"content": " late"}))
+    got = sent([[SAID, SAID, STOPPED, DONE, late + DONE]], body={"messages": []})
+    assert got == SAID + SAID + STOPPED + DONE
+    got = sent([[SAID, DONE, late + STOPPED + DONE]] * 2, body={"messages": []})
+    assert b"late" not in got
+    assert b'"error"' in got

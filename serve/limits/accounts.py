@@ -256,8 +256,9 @@ class Accounts:
 
     async def _reserve_slowly(self, plan: Plan, cost: float) -> Reservation:
         """Reserves with what the ledger gives at once."""
-        for round_ in range(_ROUNDS + 1):
-            may_ask = not self._reporter.alone and round_ < _ROUNDS
+        begun_s = self._clock()
+        for rounds_left in reversed(range(_ROUNDS + 1)):
+            may_ask = rounds_left > 0 and not self._reporter.alone
             now_s = self._clock()
             short = [held for held in plan.slices if not held.affords(held.amount(cost))]
             for held in short:
@@ -265,16 +266,17 @@ class Accounts:
             waits = {held: held.wait_s(held.amount(cost), now_s) for held in short}
             refusing = [held for held in short if waits[held] > 0 or not may_ask]
             if enforced := [held for held in refusing if not held.shadow]:
-                if self._late:  # a replica that has just begun has nothing of its own: better late than a refusal
-                    await asyncio.wait({*self._late}, timeout=_LATE_S)
-                    if reservation := self._reserve(plan.slices, cost):
-                        return reservation
-                worst = max(enforced, key=waits.__getitem__)
-                self._count_refusal(plan, worst.kind, shadow=False)
-                raise over_limit(worst, waits[worst], cost)
-            if len(refusing) == len(short):
+                patience_s = begun_s + _LATE_S - now_s
+                if not (self._late and rounds_left and patience_s > 0):
+                    worst = max(enforced, key=waits.__getitem__)
+                    self._count_refusal(plan, worst.kind, shadow=False)
+                    raise over_limit(worst, waits[worst], cost)
+                # Better late than a refusal; and if others take what came, the ledger, which is back, is asked again.
+                await asyncio.wait({*self._late}, timeout=patience_s)
+            elif len(refusing) == len(short):
                 break
-            await self._ask([held for held in short if held not in refusing], cost)
+            else:
+                await self._ask([held for held in short if held not in refusing], cost)
             if reservation := self._reserve(plan.slices, cost):
                 return reservation
         for held in refusing:

@@ -233,17 +233,22 @@ class SeatSlice(_Slice):
     def holding(self, now_s: float, *, last: bool = False) -> Holding:
         """Returns what the ledger should know; see `RateSlice.holding`.
 
-        Seats that nobody has used of late go back where others may need them. Of plenty, as many again are wanted in
-        advance, for the time when the ledger does not answer.
+        Seats that nobody has used of late go back where others may need them. Of plenty, as many again as were in use
+        are wanted in advance, for the time when the ledger does not answer; it stays plenty if all replicas do so.
         """
         needed, _, others = self._take_needs()
+        coming = self.in_use + needed + others
+        most = max(self._peak, self._peak_before, coming)
         if now_s - self._peak_s >= _PEAK_S:
             if not (self.alone or self._plenty):
                 self.held = min(self.held, max(self._peak, self._peak_before) - self.in_use)
             self._peak_s, self._peak_before, self._peak = now_s, self._peak, self.in_use
         if last:
             self.held = 0.0
-        ahead = self.in_use + needed if needed and self._plenty else 0.0
+        ahead = 0.0
+        if self.level is not None and not last:
+            beyond_plenty = (self.level - self.terms.capacity / 2) // self._replicas
+            ahead = max(0.0, min(2 * most - coming - self.held, beyond_plenty))
         return Holding(self.terms, self.held + self.in_use, level=self.level, needed=needed, wanted=others + ahead)
 
     def adopt(self, grant: Grant, now_s: float) -> None:

@@ -47,10 +47,15 @@ def ledgers(cluster: Cluster) -> list[psutil.Process]:
     return [each for each in found if any(folder in file.path for file in each.open_files())]
 
 
-async def load(url: str, stopped: asyncio.Event) -> list[tuple[int, float]]:
+def clients(url: str, stopped: asyncio.Event) -> list[asyncio.Task[list[tuple[int, float]]]]:
+    """Half of them keep their connections, and half connect for each request."""
+    return [asyncio.create_task(load(url, stopped, fresh=number % 2 == 1)) for number in range(CLIENTS)]
+
+
+async def load(url: str, stopped: asyncio.Event, *, fresh: bool) -> list[tuple[int, float]]:
     """Asks over and over; returns status and duration of every answer."""
     answers = []
-    async with aiohttp.ClientSession() as session:
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(force_close=fresh)) as session:
         while not stopped.is_set():
             begun_s = time.monotonic()
             async with session.post(f"{url}/v1/chat/completions", json=BODY) as response:
@@ -87,14 +92,14 @@ async def test_usage_is_exact_while_gateway_replicas_come_and_go(bare_cluster: C
     await bare_cluster.deploy(config(state_dir))
     await bare_cluster.until_replicas("Gateway", 2)
     stopped = asyncio.Event()
-    clients = [asyncio.create_task(load(bare_cluster.url, stopped)) for _ in range(CLIENTS)]
+    asking = clients(bare_cluster.url, stopped)
     await asyncio.sleep(2)
     for replicas in (3, 1):
         await bare_cluster.deploy({**config(state_dir), "replicas": replicas})
         await bare_cluster.until_replicas("Gateway", replicas)
     await asyncio.sleep(2)
     stopped.set()
-    answers = [answer for each in await asyncio.gather(*clients) for answer in each]
+    answers = [answer for each in await asyncio.gather(*asking) for answer in each]
     assert {status for status, _ in answers} == {200}
     assert await counted(state_dir, before + len(answers)) == before + len(answers)
 
@@ -107,13 +112,13 @@ async def test_no_request_fails_or_waits_while_the_ledger_is_dead_and_usage_is_e
     await bare_cluster.deploy(config(state_dir))
     await bare_cluster.until_replicas("Gateway", 2)
     stopped = asyncio.Event()
-    clients = [asyncio.create_task(load(bare_cluster.url, stopped)) for _ in range(CLIENTS)]
+    asking = clients(bare_cluster.url, stopped)
     await asyncio.sleep(5)
     (ledger,) = ledgers(bare_cluster)
     ledger.kill()
     await asyncio.sleep(15)
     stopped.set()
-    answers = [answer for each in await asyncio.gather(*clients) for answer in each]
+    answers = [answer for each in await asyncio.gather(*asking) for answer in each]
     assert {status for status, _ in answers} == {200}
     assert max(duration_s for _, duration_s in answers) < HELD_S
 
@@ -135,7 +140,7 @@ async def test_no_request_fails_or_waits_while_the_store_of_several_clusters_is_
         await bare_cluster.deploy(shared)
         await bare_cluster.until_replicas("Gateway", 2)
         stopped = asyncio.Event()
-        clients = [asyncio.create_task(load(bare_cluster.url, stopped)) for _ in range(CLIENTS)]
+        asking = clients(bare_cluster.url, stopped)
         await asyncio.sleep(5)
         assert await server.command("EXISTS", "{specgate}:tokens:tenant:default")
         server.stop()
@@ -143,7 +148,7 @@ async def test_no_request_fails_or_waits_while_the_store_of_several_clusters_is_
         await server.start()
         await asyncio.sleep(5)
         stopped.set()
-        answers = [answer for each in await asyncio.gather(*clients) for answer in each]
+        answers = [answer for each in await asyncio.gather(*asking) for answer in each]
     finally:
         server.stop()
     assert {status for status, _ in answers} == {200}

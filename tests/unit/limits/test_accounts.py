@@ -50,6 +50,28 @@ async def test_a_burst_gets_every_seat_that_there_is(seats: int) -> None:
     assert ledger.calls <= 3
 
 
+@pytest.mark.parametrize("reports", range(2, 7))
+@pytest.mark.parametrize("running", [(10,), (16, 16), (24,), (30,), (20, 10), (8, 8, 8), (50,)], ids=str)
+async def test_seats_in_advance_leave_half_of_all_to_a_burst_elsewhere(running: tuple[int, ...], reports: int) -> None:
+    """Whenever it comes, once each knows of the others: otherwise seats are asked for and given back by turns."""
+    now_s, limits = 0.0, Limits(concurrency=64)
+    ledger = LedgerLink(Ledger(UsageBook(), 0.0, lambda: now_s))
+    replicas = [Accounts(RateLimitsConfig(), ledger, len(running) + 1, lambda: now_s) for _ in (*running, "idle")]
+    principal = Principal("k", Tenant("t", limits=limits), frozenset({"infer"}))
+
+    async def ask(accounts: Accounts, requests: int) -> None:
+        for _ in range(requests):
+            await accounts.reserve(principal, "m", "plain", RequestSize(100), [])
+
+    for accounts, requests in zip(replicas, running, strict=False):
+        await ask(accounts, requests)
+    for _ in range(reports):
+        now_s += 1.0
+        for accounts in replicas:
+            await accounts.sync()
+    await ask(replicas[-1], min(32, 64 - sum(running)))
+
+
 @pytest.mark.parametrize("limits", [Limits(tokens_per_minute=10**9), Limits(requests_per_minute=10**6)])
 async def test_a_burst_asks_for_rates_together(limits: Limits) -> None:
     ledger = LedgerLink(on_the_way=elsewhere)

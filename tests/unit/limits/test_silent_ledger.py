@@ -1,12 +1,16 @@
 """A ledger that is slow, silent or busy with others refuses nothing of which there is plenty."""
 
 import asyncio
+import itertools
 import time
 from collections.abc import Awaitable, Callable
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from support.limits import LedgerLink
 
+from lab.simulation.virtual_time import run_in_virtual_time
 from serve.access.principal import Principal
 from serve.access.tenants import Tenant
 from serve.config.rate_limits import Limits, RateLimitsConfig
@@ -54,6 +58,47 @@ async def test_a_ledger_that_takes_its_time_refuses_nobody(on_the_way: Callable[
         requests.append(asyncio.create_task(ask(accounts)))
         await asyncio.sleep(0.003)
     await asyncio.gather(*requests)
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    delays_s=st.lists(st.floats(0.0, 0.2), min_size=1, max_size=20),
+    arrivals_s=st.lists(st.floats(0.0, 0.5), min_size=1, max_size=40),
+)
+def test_a_ledger_refuses_nobody_however_late_its_answers_are(delays_s: list[float], arrivals_s: list[float]) -> None:
+    """Whoever waited for a late answer that others took was told of a limit reached, although the ledger was back."""
+
+    async def play() -> None:
+        clock, delays = asyncio.get_running_loop().time, itertools.cycle(delays_s)
+        accounts = Accounts(RateLimitsConfig(), LedgerLink(on_the_way=lambda: asyncio.sleep(next(delays))), 2, clock)
+
+        async def arrive(at_s: float) -> None:
+            await asyncio.sleep(at_s)
+            await ask(accounts)
+
+        async with asyncio.TaskGroup() as group:
+            reports = group.create_task(accounts.run())
+            await asyncio.gather(*map(arrive, arrivals_s))
+            reports.cancel()
+            assert clock() - max(arrivals_s) < 1.1
+
+    run_in_virtual_time(play())
+
+
+@pytest.mark.parametrize("together", [True, False], ids=["together", "one by one"])
+@pytest.mark.parametrize("running", [1, 2, 3, 4, 6, 9])
+async def test_a_dead_ledger_refuses_none_of_as_many_again_as_ran_before(running: int, together: bool) -> None:
+    """A replica had what it had asked for at its last need: anything between no free seat and as many again."""
+    ledger = LedgerLink()
+    accounts = accounts_at(ledger)
+    for batch in [running] if together else [1] * running:
+        await asyncio.gather(*(ask(accounts) for _ in range(batch)))
+    await accounts.sync()
+    ledger.is_dead = True
+    await accounts.sync()
+    assert accounts.alone
+    for _ in range(running):
+        await ask(accounts)
 
 
 async def test_a_busy_event_loop_is_no_silence_of_the_ledger() -> None:

@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from serve.errors import EngineError
-from serve.http1.sse import decode_chunk
+from serve.http1.sse import CR, LF, decode_chunk
 
 # OpenAI's finish reasons, and those of other servers for the same: vLLM, TGI, Mistral, and what stands before Anthropic
 # and Google. An engine that gave up says `abort`, `error` or something of its own.
@@ -95,7 +95,7 @@ def whole_failure(body: bytes) -> EngineError | None:
         complete = bool(_decode_whole(body).choices)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         complete = False
-    if complete and _ERROR_MEMBER not in body:
+    if complete and body.find(_ERROR_MEMBER) < 0:
         return None
     try:
         return error_in(decode_chunk(body)) or (None if complete else EngineError(_NO_COMPLETION))
@@ -119,7 +119,7 @@ def error_around(frame: bytes) -> EngineError | None:
     Args:
         frame: With any line ends.
     """
-    if frame == _BOM or (frame.startswith(b"data: ") and frame.find(b"\n") >= len(frame) - 2 and b"\r" not in frame):
+    if frame == _BOM or (frame.startswith(b"data: ") and frame.find(LF) >= len(frame) - 2 and CR not in frame):
         return None  # one line of data, as nearly always
     for line in frame.splitlines():
         name, _, value = line.partition(b":")

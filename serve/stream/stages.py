@@ -10,8 +10,9 @@ from serve.stream.ending import INCOMPLETE, Ending, error_around, is_readable
 from serve.stream.frame import Frame, FrameTemplate
 from serve.stream.line import Check, Stage, ignore
 
-_METRICS, _DETAILS = b'"speculative_decoding"', b'"spec_tokens_details"'  # vLLM's, SGLang's
+# vLLM's and SGLang's, and what both begin with. `in` costs three times what `find` does: it tries for a number first.
 _DRAFT_REPORT = re.compile(rb'"(?:speculative_decoding|spec_tokens_details)"\s*:\s*(?=[{\[])')
+_BEGINS_REPORT = b'"spec'
 _DECODER = json.JSONDecoder()
 
 
@@ -139,14 +140,14 @@ class WithoutDrafts(Stage):
     def feed(self, frame: Frame) -> Sequence[Frame]:
         """Returns the frame without the report."""
         raw = frame.raw
-        if frame.template is not None or (_METRICS not in raw and _DETAILS not in raw):
+        if frame.template is not None or raw.find(_BEGINS_REPORT) < 0:
             return (frame,)
         left = self.whole(raw)
         return (frame,) if left is raw else (Frame(left, learner=frame.learner, sent=raw, whole=frame.whole),)
 
     def whole(self, body: bytes) -> bytes:
         """Returns a whole body without the report."""
-        if _METRICS not in body and _DETAILS not in body:
+        if body.find(_BEGINS_REPORT) < 0:
             return body
         left: list[bytes] = []
         place = 0

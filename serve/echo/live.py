@@ -10,7 +10,6 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from itertools import count
 from random import Random, SystemRandom
@@ -25,6 +24,7 @@ from serve.echo.prompt import NAMES, EchoPrompt
 from serve.errors import EngineError, GatewayError
 from serve.proxy.attempts import Attempts
 from serve.proxy.attribution import Attribution
+from serve.proxy.held import Held
 from serve.proxy.routed_request import RoutedRequest
 from serve.request.body_reader import BodyReader
 from serve.request.completion import CHAT_PATH
@@ -195,8 +195,8 @@ class EchoCanary:
             attribution=Attribution(engine_id=name),
             asker=_PLATFORM,
         )
-        async with AsyncExitStack() as resources:
-            attempt = await self._attempts.first_response(request, (candidate,), resources)
+        async with Held() as held:
+            attempt = await self._attempts.first_response(request, (candidate,), held)
             if attempt.response.status != 200:
                 raise EngineError(f"the engine answered {attempt.response.status}")
             try:

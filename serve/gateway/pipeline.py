@@ -5,7 +5,6 @@ import errno
 import logging
 import time
 from collections.abc import Mapping
-from contextlib import AsyncExitStack
 from itertools import count
 
 from policies import Decision, Policy, choose, decide, foretold
@@ -35,6 +34,7 @@ from serve.proxy.attempts import Attempts
 from serve.proxy.attribution import Answering, Attribution
 from serve.proxy.exchange import CHAT, Api, Exchange
 from serve.proxy.headers import engine_id_of, request_headers, request_id_of
+from serve.proxy.held import Held
 from serve.proxy.journal import CLIENT_LEFT, Journal
 from serve.proxy.log_fields import log_fields
 from serve.proxy.outgoing import DRAFTS_HEADER
@@ -335,17 +335,17 @@ class Gateway:
             await self._plain.respond(exchange, request)
             return
         on_try = exchange.attribution.tried
-        async with AsyncExitStack() as resources:
+        async with Held() as held:
             candidates = request.decision.candidates
-            attempt = await self._attempts.first_response(request, candidates, resources, on_try)
+            attempt = await self._attempts.first_response(request, candidates, held, on_try)
             try:
                 await relay(exchange, attempt, self._telemetry)
                 return
             except EngineError:
                 if attempt.response.is_stream or not attempt.response.broken:
                     raise
-            await resources.aclose()  # of a whole answer that broke off nothing is out: another engine may have one
-            attempt = await self._attempts.first_response(request, candidates, resources, on_try)
+            await held.release()  # of a whole answer that broke off nothing is out: another engine may have one
+            attempt = await self._attempts.first_response(request, candidates, held, on_try)
             await relay(exchange, attempt, self._telemetry)
 
     def _is_guarded(self, path: str, decision: Decision) -> bool:

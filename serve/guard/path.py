@@ -2,7 +2,6 @@
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from functools import partial
 from typing import get_args
@@ -26,6 +25,7 @@ from serve.guard.resume import Broken, Resumes, Written
 from serve.guard.transcript import AnyTranscript, AnyTranscripts
 from serve.proxy.attempts import Attempt, Attempts
 from serve.proxy.exchange import Exchange
+from serve.proxy.held import Held
 from serve.proxy.relay import relay
 from serve.proxy.routed_request import RoutedRequest
 from serve.proxy.stalls import Stalls
@@ -116,10 +116,10 @@ class GuardedPath:
         model = self._models[request.decision.model]
         arguments = arguments_of(exchange.headers, model.guard.arguments)
         candidates = request.decision.candidates
-        async with AsyncExitStack() as resources:
+        async with Held() as held:
             on_try = exchange.attribution.tried
             try:
-                attempt = await self._attempts.first_response(request, candidates, resources, on_try)
+                attempt = await self._attempts.first_response(request, candidates, held, on_try)
             except BaseException as error:
                 self._conclude(request, () if isinstance(error, GatewayError) else candidates[:1])
                 raise
@@ -238,9 +238,9 @@ class GuardedPath:
             written: What it goes on with.
         """
         exchange, guarded, tried = repair.exchange, repair.guarded, repair.tried
-        async with AsyncExitStack() as resources:
+        async with Held() as held:
             try:
-                attempt = await self._attempts.first_response(request, candidates, resources)
+                attempt = await self._attempts.first_response(request, candidates, held)
             except GatewayError as error:
                 self._add_fault(request, tried[-1], "no_rerun", f"no rerun: {error.code}")
                 return False

@@ -6,7 +6,6 @@ The bytes that went out are kept, and read only if something has to follow them 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AsyncExitStack
 from functools import partial
 
 from msgspec.structs import replace
@@ -24,6 +23,7 @@ from serve.http1.sse import DONE
 from serve.parsing import StreamParser
 from serve.proxy.attempts import Ask, Attempt, Attempts
 from serve.proxy.exchange import Exchange
+from serve.proxy.held import Held
 from serve.proxy.outgoing import goes_on
 from serve.proxy.raw_text import raw_text
 from serve.proxy.relay import line_of, relay, send_stream
@@ -105,13 +105,13 @@ class PlainPath:
         Raises:
             GatewayError: As of `respond`.
         """
-        async with AsyncExitStack() as resources:
-            attempt = await self._attempts.first_response(request, candidates, resources, exchange.attribution.tried)
+        async with Held() as held:
+            attempt = await self._attempts.first_response(request, candidates, held, exchange.attribution.tried)
             kept = go_on = None
             if attempt.response.is_stream:
                 self._stalls.watch(request, attempt)
                 kept = Kept()
-                go_on = partial(self._go_on, exchange, request, attempt, kept, resources)
+                go_on = partial(self._go_on, exchange, request, attempt, kept, held)
             try:
                 await relay(exchange, attempt, self._telemetry, kept=kept, go_on=go_on)
             except EngineError as error:
@@ -126,7 +126,7 @@ class PlainPath:
         request: RoutedRequest,
         attempt: Attempt,
         kept: Kept,
-        resources: AsyncExitStack,
+        held: Held,
         failure: EngineError,
     ) -> bool:
         """Goes on with a stream until it is complete; returns False if the client must get an error.
@@ -136,10 +136,10 @@ class PlainPath:
             request: Of the client.
             attempt: Whose engine is lost.
             kept: What it has sent.
-            resources: Of the attempt.
+            held: Of the attempt.
             failure: Why it is lost.
         """
-        await resources.aclose()  # nobody waits for the slot of an engine that is lost
+        await held.release()  # nobody waits for the slot of an engine that is lost
         answer = PlainAnswer(chat=request.path == CHAT_PATH)
         await beside(len(kept.parts) > _MANY_PARTS, answer.read, kept.parts)
         reads, model = attempt.candidate.pool, self._models[request.decision.model]
@@ -255,8 +255,8 @@ class PlainPath:
         """
         kept = len(resumption.written.kept)
         broken: EngineError | None = None
-        async with AsyncExitStack() as resources:
-            attempt = await self._attempts.first_response(resumption.request, resumption.candidates, resources)
+        async with Held() as held:
+            attempt = await self._attempts.first_response(resumption.request, resumption.candidates, held)
             if not attempt.response.is_stream:
                 raise EngineError(f"The engine answered with status {attempt.response.status}.")
             self._stalls.watch(request, attempt)

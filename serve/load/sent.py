@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Callable, Sequence
-from contextlib import AsyncExitStack
 from typing import NamedTuple
 
 from policies import Candidate
@@ -54,10 +53,6 @@ class Sent:
         self._posted_s = clock()
         self._begin(candidate)
 
-    def until(self, resources: AsyncExitStack) -> None:
-        """Counts the request as under way until the resources close."""
-        resources.callback(self.end)
-
     def last_frames(self) -> LastFrames:
         """Returns a stage that keeps what can be learned from the response that has begun."""
         self.response = kept = LastFrames()
@@ -105,10 +100,10 @@ class NullSent:
 
     __slots__ = ()
 
-    def until(self, resources: AsyncExitStack) -> None:
+    def posted(self, candidate: Candidate) -> None:
         """Does nothing."""
 
-    def posted(self, candidate: Candidate) -> None:
+    def end(self) -> None:
         """Does nothing."""
 
     def last_frames(self) -> Stage:

@@ -3,7 +3,7 @@
 import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from functools import partial
 from itertools import count
 
@@ -18,6 +18,7 @@ from serve.errors import DeadlineError, EngineError, OverloadedError, PoolUnavai
 from serve.load.live_load import AnyLoad
 from serve.load.sent import AnySent
 from serve.proxy.attribution import Answering
+from serve.proxy.held import Held
 from serve.proxy.outgoing import Pools
 from serve.proxy.routed_request import RoutedRequest
 from serve.proxy.span_attributes import attempt_attributes, attempt_name, tell_beginning, tell_usage
@@ -175,7 +176,7 @@ class Attempts:
         self,
         request: RoutedRequest,
         candidates: Sequence[Candidate],
-        resources: AsyncExitStack,
+        held: Held,
         on_try: OnTry = _ignore,
     ) -> Attempt:
         """Returns the first response that begins.
@@ -185,7 +186,7 @@ class Attempts:
         Args:
             request: The request to send.
             candidates: Where to send it, best first.
-            resources: Empty; the response can be read until it closes.
+            held: Empty; the response can be read until it is released.
             on_try: Called with each candidate that is tried.
 
         Raises:
@@ -195,12 +196,12 @@ class Attempts:
         failed: list[_Slot] = []
         for number in count(1):
             sent = self._load.begin(request.decision, request.features, left.best, len(request.body))
-            sent.until(resources)
-            slot = await self._slot(request, left, resources, failed, on_try)
+            held.at_end(sent.end)
+            slot = await self._slot(request, left, held, failed, on_try)
             sent.posted(slot.candidate)
             pool = slot.candidate.pool
             try:
-                attempt = await self._post(request, slot, resources, sent)
+                attempt = await self._post(request, slot, held, sent)
             except _RETRIED as error:
                 self._pools[request.decision.model, pool].forget(slot.endpoint)
                 self._add_fault(request, pool, error.code, error.message)
@@ -220,7 +221,7 @@ class Attempts:
                 if not self._tries_again(request, slot, failed, left, number):
                     return attempt
                 self._add_fault(request, pool, str(status), f"the engine answered {status}")
-            await resources.aclose()
+            await held.release()
             self._telemetry.retried(pool)
         raise AssertionError("the last attempt returns or raises")
 
@@ -288,7 +289,7 @@ class Attempts:
         self,
         request: RoutedRequest,
         left: _Left,
-        resources: AsyncExitStack,
+        held: Held,
         failed: Sequence[_Slot],
         on_try: OnTry,
     ) -> _Slot:
@@ -297,7 +298,7 @@ class Attempts:
         Args:
             request: The request to send.
             left: Candidates; the one that is returned counts as tried, and those whose pools refused are dropped.
-            resources: Keeps the slot.
+            held: Keeps the slot.
             failed: Where the request has been sent before.
             on_try: See `first_response`.
 
@@ -321,10 +322,10 @@ class Attempts:
                     left.take(preferred)
                     span.set_attribute("specgate.pool", preferred.pool)
                     hold = self._pools[model, preferred.pool].reserve(affinity, request.asker)
-                    slot = _Slot(preferred, await resources.enter_async_context(hold), hold)
+                    slot = _Slot(preferred, await held.enter(hold), hold)
                 else:
                     asked = [self._pools[model, pool] for pool in pools]
-                    free = await first_free(asked, affinity, request.asker, resources)
+                    free = await first_free(asked, affinity, request.asker, held.keep)
                     span.set_attribute("specgate.pool", pools[free.number])
                     if pools[free.number] != preferred.pool:
                         span.set_attribute("specgate.reasons", [FREE_SLOT])
@@ -343,22 +344,22 @@ class Attempts:
             self._telemetry.waited(waited_s, model, slot.candidate.pool, PRIORITIES[request.asker.rank])
         return slot
 
-    async def _post(self, request: RoutedRequest, slot: _Slot, resources: AsyncExitStack, sent: AnySent) -> Attempt:
-        """Sends the request to a replica; the response stays open until `resources` close."""
+    async def _post(self, request: RoutedRequest, slot: _Slot, held: Held, sent: AnySent) -> Attempt:
+        """Sends the request to a replica; the response stays open until `held` is released."""
         number, body = next(request.attempt_numbers), request.body
         out = self._outgoing.outgoing(request, slot.candidate)
         meter = out.meter
         if out.patch:
             body = await beside(len(body) > LONG_BODY_BYTES, out.patch.apply, body)
         headers = self._outgoing.headers(request, slot.endpoint, number)
-        span = self._span(request, slot, number, headers, resources) if self._telemetry.traced else INVALID_SPAN
+        span = self._span(request, slot, number, headers, held) if self._telemetry.traced else INVALID_SPAN
         request.charge.settles(slot.hold.turn)
         sent_s = time.monotonic()
         if not request.features.stream:  # its answer begins when it is whole, long after the prompt is computed
             slot.hold.begun()
         try:
             posted = self._upstream.post(slot.endpoint, request.path, body, headers)
-            response = await resources.enter_async_context(posted)
+            response = await held.enter(posted)
         except _RETRIED as error:  # caught before it passes through the span
             fail(span, error.code, error.status)
             raise
@@ -372,7 +373,7 @@ class Attempts:
         if span.is_recording():
             tell_beginning(span, response, time.monotonic() - sent_s)
             if request.charge.counts:  # or one span of eight would have it
-                resources.callback(tell_usage, span, meter)
+                held.at_end(partial(tell_usage, span, meter))
         stages = (
             out.ids or PASS,  # takes ids of tokens out of the bytes
             sent.last_frames(),  # keeps what the load learns from
@@ -385,13 +386,11 @@ class Attempts:
         several = request.features.n > 1 or is_list(request.parsed.prompt)
         return Attempt(slot.candidate, response, out.ids, stages, several)
 
-    def _span(
-        self, request: RoutedRequest, slot: _Slot, number: int, headers: dict[str, str], resources: AsyncExitStack
-    ) -> Span:
+    def _span(self, request: RoutedRequest, slot: _Slot, number: int, headers: dict[str, str], held: Held) -> Span:
         """Begins the span of an attempt, and adds its context to the headers."""
         kind = self._outgoing.kind(request, slot.candidate)
         about = attempt_attributes(request, slot.candidate, slot.endpoint.url, kind, number)
-        span = resources.enter_context(self._telemetry.step(attempt_name(request), about, SpanKind.CLIENT))
+        span = held.enter_now(self._telemetry.step(attempt_name(request), about, SpanKind.CLIENT))
         inject(headers)
         if not self._pass_baggage:  # injected with the trace, but it holds whatever the client put there
             headers.pop("baggage", None)

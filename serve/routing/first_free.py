@@ -1,8 +1,7 @@
 """Reserves a slot in the best pool that has one, without waiting for a full pool beside an idle one."""
 
 import asyncio
-from collections.abc import Sequence
-from contextlib import AsyncExitStack
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from policies.decide import slot_order
@@ -30,7 +29,7 @@ class Slot(NamedTuple):
     refused: frozenset[int] = frozenset()
 
 
-async def first_free(pools: Sequence[Pool], affinity: Affinity, asker: Asker, resources: AsyncExitStack) -> Slot:
+async def first_free(pools: Sequence[Pool], affinity: Affinity, asker: Asker, keep: Callable[[Hold], object]) -> Slot:
     """Reserves a slot in the first pool that offers one.
 
     Pools are asked in `slot_order`, the next one when the last has had its head start. A pool that was asked is asked
@@ -40,7 +39,7 @@ async def first_free(pools: Sequence[Pool], affinity: Affinity, asker: Asker, re
         pools: Best first, no pool twice; at least two.
         affinity: For `Pool.reserve`.
         asker: For `Pool.reserve`.
-        resources: Keeps the slot.
+        keep: Gets the hold on the slot as soon as there is one, to end it.
 
     Raises:
         GatewayError: No pool has a slot; the error of the last one.
@@ -48,7 +47,7 @@ async def first_free(pools: Sequence[Pool], affinity: Affinity, asker: Asker, re
     race = _Race(pools, affinity, asker)
     try:
         number, endpoint, hold = await race.run()
-        resources.push_async_exit(hold)
+        keep(hold)
     finally:
         await asyncio.shield(race.withdraw())
     return Slot(number, endpoint, hold, frozenset(race.errors))

@@ -5,7 +5,6 @@ import logging
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AsyncExitStack
 from dataclasses import replace
 from itertools import count
 from random import random
@@ -25,6 +24,7 @@ from serve.http1.turns import turn
 from serve.limits.charge import NULL_CHARGE
 from serve.proxy.attempts import Attempt, Attempts
 from serve.proxy.attribution import Attribution
+from serve.proxy.held import Held
 from serve.proxy.relay import PIECE_BYTES
 from serve.proxy.routed_request import RoutedRequest
 from serve.request.beside import beside
@@ -221,8 +221,8 @@ class Shadows:
             GatewayError: There is no answer.
         """
         copy = _copy_of(request, shadow.candidate)
-        async with AsyncExitStack() as resources:
-            attempt = await self._attempts.first_response(copy, (shadow.candidate,), resources)
+        async with Held() as held:
+            attempt = await self._attempts.first_response(copy, (shadow.candidate,), held)
             status = attempt.response.status
             if status == 429:
                 raise OverloadedError("the candidate is busy")

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from itertools import count, cycle
 from typing import Any
 
@@ -18,6 +18,7 @@ from serve.errors import EngineError, GatewayError, OverloadedError, PoolUnavail
 from serve.load.live_load import NULL_LOAD
 from serve.proxy.attempts import Attempts
 from serve.proxy.attribution import Attribution
+from serve.proxy.held import Held
 from serve.proxy.routed_request import RoutedRequest
 from serve.request.completion import parse
 from serve.request.patch import BodyPatch
@@ -144,9 +145,9 @@ class Rig:
             attempt_numbers=count(1),
             attribution=self.attribution,
         )
-        async with AsyncExitStack() as resources:
+        async with Held() as held:
             attempt = await self._attempts.first_response(
-                request, self._candidates, resources, lambda candidate: self.tried.append(candidate.pool)
+                request, self._candidates, held, lambda candidate: self.tried.append(candidate.pool)
             )
             yield attempt.candidate.pool, attempt.response.status
 

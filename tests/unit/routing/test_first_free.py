@@ -61,7 +61,7 @@ class Pool:
 
 async def winner(*pools: Pool) -> Slot:
     async with AsyncExitStack() as resources:
-        slot = await first_free(pools, NO_AFFINITY, ANONYMOUS, resources)
+        slot = await first_free(pools, NO_AFFINITY, ANONYMOUS, resources.push_async_exit)
         assert [pool.held for pool in pools] == [number == slot.number for number in range(len(pools))]
     assert not any(pool.held for pool in pools)
     return slot
@@ -104,7 +104,7 @@ async def test_the_last_refusal_is_the_error() -> None:
 
 async def test_a_client_that_leaves_the_race_leaves_no_slot_taken() -> None:
     pools = Pool(slots=0), Pool(slots=0)
-    racing = asyncio.create_task(first_free(pools, NO_AFFINITY, ANONYMOUS, AsyncExitStack()))
+    racing = asyncio.create_task(first_free(pools, NO_AFFINITY, ANONYMOUS, AsyncExitStack().push_async_exit))
     await settle()
     for pool in pools:
         pool.slots.release()
@@ -117,7 +117,7 @@ async def test_a_pool_that_loses_the_race_charges_nothing_although_it_had_a_slot
     heavy = Asker("heavy", cost=1000)
     one, two = (RemotePool(Endpoint("", None), {}, slots=1) for _ in range(2))
     async with one.reserve(), two.reserve():
-        racing = asyncio.create_task(first_free([one, two], NO_AFFINITY, heavy, AsyncExitStack()))
+        racing = asyncio.create_task(first_free([one, two], NO_AFFINITY, heavy, AsyncExitStack().push_async_exit))
         await settle()
     assert (await racing).number == 0, "both slots came free in one moment"
     order: list[str] = []
@@ -149,7 +149,7 @@ def test_no_slot_is_lost_and_nobody_waits_beside_a_free_one(
 
         async def request() -> None:
             async with AsyncExitStack() as resources:
-                await first_free(pools, NO_AFFINITY, ANONYMOUS, resources)
+                await first_free(pools, NO_AFFINITY, ANONYMOUS, resources.push_async_exit)
                 await asyncio.sleep(0)
 
         tasks = [asyncio.create_task(request()) for _ in range(requests)]

@@ -156,13 +156,24 @@ class Upstream:
 
     async def begin(self, origin: Origin, request: bytes, body: bytes) -> tuple[ClientConnection, UpstreamResponse]:
         """Returns a response that has begun and its connection, to be given to `end`; raises what `post` does."""
+        idle = self._connections.take_idle(origin)
         try:
-            connection, first = await self._first_bytes(origin, request, body)
+            connection = idle or await self._connections.connect(origin)
+            try:
+                connection.send(request, body)
+                first = await connection.read()
+            except BaseException:  # a client that left as well: the engine must not go on working for it
+                connection.close()
+                raise
         except ConnectTimeoutError as error:
             raise self._unavailable() from error
         except TimeoutError as error:
             raise DeadlineError("The engine did not begin to answer in time.") from error
         except OSError as error:
+            # An engine may close an idle connection just as we use it again. We can't know whether it saw the request,
+            # so the caller decides about another attempt, which must not get another stale connection.
+            if idle is not None and isinstance(error, ConnectionError):
+                self._connections.close_idle(origin)
             raise self._unavailable() from error
         if (coding := connection.headers.get("content-encoding", "identity").lower()) != "identity":
             self.end(origin, connection)
@@ -175,18 +186,6 @@ class Upstream:
     def end(self, origin: Origin, connection: ClientConnection) -> None:
         """Keeps a connection for another request if its response was read to the end, else closes it."""
         self._connections.release(origin, connection)
-
-    async def _first_bytes(self, origin: Origin, request: bytes, body: bytes) -> tuple[ClientConnection, bytes]:
-        idle = self._connections.take_idle(origin)
-        connection = idle or await self._connections.connect(origin)
-        try:
-            return connection, await _exchange(connection, request, body)
-        except ConnectionError:
-            # An engine may close an idle connection just as we use it again. We can't know whether it saw the request,
-            # so the caller decides about another attempt, which must not get another stale connection.
-            if idle is not None:
-                self._connections.close_idle(origin)
-            raise
 
     async def close(self) -> None:
         """Closes all idle connections."""
@@ -216,17 +215,6 @@ class _Post(AbstractAsyncContextManager[UpstreamResponse]):
     async def __aexit__(self, *_: object) -> None:
         self._response.left = True
         self._upstream.end(self._origin, self._connection)
-
-
-async def _exchange(connection: ClientConnection, request: bytes, body: bytes) -> bytes:
-    """Sends a request and returns the first bytes of the response's body."""
-    try:
-        connection.send(request, body)
-        await connection.receive_head()
-        return await connection.read()
-    except BaseException:  # a client that left as well: the engine must not go on working for it
-        connection.close()
-        raise
 
 
 def _request_head(origin: Origin, path: str, body: bytes, headers: Mapping[str, str]) -> bytes:

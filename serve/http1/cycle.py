@@ -32,6 +32,7 @@ from serve.http1.states import (
     Framing,
 )  # fmt: skip
 
+_OVER = (ENDED, ABANDONED)
 _STATUSES_WITHOUT_BODY = frozenset({204, 304})
 _MAX_REFUSED_KEYS = 20  # of one connection: who guesses must connect again and again
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
@@ -100,7 +101,7 @@ class RequestResponseCycle:
 
     def feed(self, data: bytes) -> None:
         """Takes a part of the request's body."""
-        if self.error is not None or self._is_over():
+        if self.error is not None or self.progress in _OVER:
             return
         if error := self._allowance.take(len(data), self._owner):
             self.fail(error)
@@ -160,7 +161,7 @@ class RequestResponseCycle:
             self._upload = ARRIVING
             if not self._parts and self.progress is PENDING:
                 self._wire.write(_CONTINUE)
-        while self.error is None and not self._is_over():
+        while self.error is None and self.progress not in _OVER:
             # In large parts only: an app can do nothing with half of a JSON document.
             if self._upload is ARRIVED or self._size_bytes >= READ_AHEAD_BYTES:
                 return self._take()
@@ -174,7 +175,7 @@ class RequestResponseCycle:
             ValueError: The body is longer or shorter than its content-length, or has no head before it, or a header
                 holds a line break; then the response has not begun.
         """
-        if self._is_over():
+        if self.progress in _OVER:
             return
         if message["type"] == "http.response.start":
             # Ray Serve's health checks have lists for the pairs.
@@ -200,9 +201,6 @@ class RequestResponseCycle:
         else:
             self._send_part(data, last=False)
         return wire.drain
-
-    def _is_over(self) -> bool:
-        return self.progress is ENDED or self.progress is ABANDONED
 
     def _take(self) -> AsgiMessage:
         body = self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)

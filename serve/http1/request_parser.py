@@ -71,6 +71,11 @@ def build_scope(version: str, method: str, url: bytes, headers: RawHeaders) -> S
     }
 
 
+def _asks_to_continue(headers: RawHeaders) -> bool:
+    """Returns whether the client waits for a 100 Continue; several headers may say what it expects."""
+    return b"100-continue" in [value.lower() for name, value in headers if name == b"expect"]
+
+
 def addresses(transport: asyncio.BaseTransport) -> dict[str, Any]:
     """Returns the part of a scope that is the same for all requests of a connection."""
     return {
@@ -218,7 +223,7 @@ class RequestParser:
             self._reject(error)
             return
         scope = build_scope(version, method, self._url, self._headers)
-        asks = b"100-continue" in [value.lower() for name, value in self._headers if name == b"expect"]
+        asks = b"expect" in dict(self._headers) and _asks_to_continue(self._headers)
         keeps = self._parser.should_keep_alive()
         cycle = self._begin(scope, asks and version == "1.1", keeps and version == "1.1")
         if isinstance(cycle, GatewayError):

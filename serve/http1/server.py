@@ -118,7 +118,7 @@ class ServerProtocol(asyncio.Protocol):
 
     def resume_reading(self) -> None:
         """Lets the client send more, unless requests of it wait already."""
-        if len(self._cycles) <= 1:
+        if self._reading_paused and len(self._cycles) <= 1:
             self._resume_reading()
 
     def _resume_reading(self) -> None:

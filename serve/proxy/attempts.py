@@ -307,6 +307,7 @@ class Attempts:
         """
         began_s = time.monotonic()
         preferred, model = left.best, request.decision.model
+        pool = self._pools[model, preferred.pool]
         on_try(preferred)
         affinity = Affinity(
             partial(session_key, request.headers, request.features, len(failed)),
@@ -316,15 +317,15 @@ class Attempts:
         pools = [preferred.pool]
         try:
             with self._telemetry.step("slot") as span:
-                if not self._pools[model, preferred.pool].ready:
+                if not pool.ready:
                     pools = left.pools
                 if len(pools) == 1:
                     left.take(preferred)
                     span.set_attribute("specgate.pool", preferred.pool)
-                    hold = self._pools[model, preferred.pool].reserve(affinity, request.asker)
+                    hold = pool.reserve(affinity, request.asker)
                     slot = _Slot(preferred, await held.enter(hold), hold)
                 else:
-                    asked = [self._pools[model, pool] for pool in pools]
+                    asked = [self._pools[model, name] for name in pools]
                     free = await first_free(asked, affinity, request.asker, held.keep)
                     span.set_attribute("specgate.pool", pools[free.number])
                     if pools[free.number] != preferred.pool:

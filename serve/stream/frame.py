@@ -113,15 +113,18 @@ class FrameTemplate:
         suffix: The bytes after it, from the quote that ends it to the blank line that ends the frame.
         place: The text to which they add.
         between: Where the string with its quotes is in a frame.
+        repeated: Bytes of prefix and suffix.
     """
 
     prefix: bytes
     suffix: bytes
     place: TextPlace
     between: slice = field(init=False)
+    repeated: int = field(init=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "between", slice(len(self.prefix) - 1, 1 - len(self.suffix)))
+        object.__setattr__(self, "repeated", len(self.prefix) + len(self.suffix))
 
     @classmethod
     def learn(cls, earlier: ReadFrame, later: ReadFrame) -> FrameTemplate | None:
@@ -138,7 +141,8 @@ class FrameTemplate:
 
     def match(self, frame: bytes) -> str | None:
         """Returns the text that a frame adds, if it fits the template and adds any; None for any other frame."""
-        if not frame.startswith(self.prefix) or not frame.endswith(self.suffix):
+        text = frame.removeprefix(self.prefix).removesuffix(self.suffix)  # half the time of asking for both first
+        if len(frame) - len(text) != self.repeated:
             return None
         try:
             return _string.decode(frame[self.between]) or None

@@ -27,9 +27,10 @@ from serve.proxy.exchange import Exchange
 from serve.proxy.headers import response_headers
 from serve.proxy.relay import line_of, send_stream
 from serve.request.beside import beside
-from serve.stream.ending import error_around, error_in
+from serve.stream.ending import INCOMPLETE, error_around, error_in
 from serve.stream.frame import Frame
 from serve.stream.line import Check
+from serve.stream.stages import End
 
 _OPEN = GuardState.OPEN  # compared for every token, and an attribute of an enum is slow to look up
 
@@ -56,6 +57,8 @@ class GuardedStream(Check):
         self.passing = False
         self._done = False  # the engine has said so
         self._judging = True  # what comes
+        self._end = End(several=guard.answers > 1, waits=True)  # of what passes
+        self._finished = False  # all choices had ended before it did
         self._guard = guard
         self._number = len(guard.verdicts)
         self._most_held_bytes = guard.settings.max_held_bytes
@@ -78,7 +81,7 @@ class GuardedStream(Check):
         """Returns the frames that may go out now."""
         guard = self._guard
         if not self._judging:
-            return _passed(frame) if self.passing else ()
+            return self._pass(frame) if self.passing else ()
         self._fed_bytes += len(frame.raw)
         passed: Sequence[Frame] = ()
         try:
@@ -101,7 +104,7 @@ class GuardedStream(Check):
             self._fail()
             if self.passing:
                 waiting, self._waiting = self._waiting, []
-                passed = (*waiting, *_passed(frame))
+                passed = (*waiting, *self._pass(frame))
         return passed
 
     def finish_attempt(self, failure: EngineError | None = None) -> None:
@@ -110,22 +113,21 @@ class GuardedStream(Check):
         Args:
             failure: The engine's fault, if that ended the stream.
         """
-        if self.passing and failure is not None:
+        if self._guard.state is GuardState.OPEN:
             self.failure = failure
+            self.over = True
+            try:
+                if failure is None or self._done:
+                    self.ending = self._guard.finish(done=self._done)
+                else:
+                    self.ending = self._guard.broke(failure.message)
+            except CONTROL:
+                raise
+            except BaseException:  # noqa: BLE001 - logged, reported, and as configured the client's error
+                self._fail()
+        if self.passing and not (self._end.complete or self._finished):
+            self.failure = failure or self._end.failure or EngineError(INCOMPLETE)
             self._guard.state = GuardState.FAILED
-        if self._guard.state is not GuardState.OPEN:
-            return
-        self.failure = failure
-        self.over = True
-        try:
-            if failure is None or self._done:
-                self.ending = self._guard.finish(done=self._done)
-            else:
-                self.ending = self._guard.broke(failure.message)
-        except CONTROL:
-            raise
-        except BaseException:  # noqa: BLE001 - logged, reported, and as configured the client's error
-            self._fail()
 
     @property
     def last(self) -> list[Frame]:
@@ -138,9 +140,16 @@ class GuardedStream(Check):
         if self._verbatim:
             self._guard.state = GuardState.DONE
             self.passing, self._judging = True, False
+            self._finished = self._guard.finished
+            for frame in self._waiting:
+                self._end.feed(frame)
         else:
             self.over = True
             self.failure = failure
+
+    def _pass(self, frame: Frame) -> Sequence[Frame]:
+        """Returns a frame that is not judged, but no `[DONE]`: something may have to go out before that."""
+        return [each for each in self._end.feed(frame) if not is_done(each.data() or b"")]
 
     def _alter(self) -> None:
         """Notes that something went out that is not the engine's own."""
@@ -183,12 +192,6 @@ class GuardedStream(Check):
         elif len(allowed) > 1 or allowed[0] is not chunk:
             self._alter()
         return [frame if each is chunk else Frame(encode_frame(each), chunk=each) for each in allowed]
-
-
-def _passed(frame: Frame) -> Sequence[Frame]:
-    """Returns a frame that is not judged, unless it ends the stream: something may have to go out before the end."""
-    data = frame.data()
-    return () if data is not None and is_done(data) else (frame,)
 
 
 class GuardedResponse(Protocol):

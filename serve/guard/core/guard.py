@@ -103,6 +103,16 @@ class Guard:
         return str(self._envelope.get("id") or "")
 
     @property
+    def answers(self) -> int:
+        """The answers that the request asks for."""
+        return self._expected.answers
+
+    @property
+    def finished(self) -> bool:
+        """True if each of them has ended, as far as its engine goes."""
+        return not self._unfinished(done=False)
+
+    @property
     def live_calls(self) -> dict[int, LiveCall]:
         """The calls of which a part has gone out, and not yet their end, by choice: what follows must go on there."""
         return {index: view.live for index, view in self._views.items() if view.live is not None}

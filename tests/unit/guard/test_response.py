@@ -336,3 +336,50 @@ def test_nothing_that_comes_behind_done_belongs_to_the_answer() -> None:
     got = sent([[SAID, DONE, late + STOPPED + DONE]] * 2, body={"messages": []})
     assert b"late" not in got
     assert b'"error"' in got
+
+
+class Faulty(Guard):
+    """Fails at the chunk of a number, or at the end of the stream."""
+
+    def __init__(self, at: int) -> None:
+        super().__init__(GuardConfig(unjudged="pass"), {"messages": []})
+        self._left = at
+
+    def feed(self, chunk: Any) -> Any:
+        self._left -= 1
+        if self._left < 0:
+            raise RuntimeError("a fault of the guard")
+        return super().feed(chunk)
+
+    def finish(self, *, done: bool = True) -> Any:
+        raise RuntimeError("a fault of the guard")
+
+
+@pytest.mark.parametrize("at", range(3))
+@pytest.mark.parametrize(
+    ("frames", "complete"),
+    [
+        ([SAID, SAID], False),
+        ([SAID, SAID, DONE], False),
+        ([SAID, SAID, b'data: {"error":{"message":"died"}}\n\n'], False),
+        ([SAID, SAID, STOPPED], True),
+        ([SAID, SAID, STOPPED, DONE], True),
+    ],
+)
+def test_what_a_guard_that_failed_lets_pass_is_complete_only_with_its_finish_reason(
+    at: int, frames: list[bytes], complete: bool
+) -> None:
+    async def run() -> bytes:
+        exchange = SentTo()
+        response = StreamedResponse(exchange, Faulty(at))  # type: ignore[arg-type]
+        await response.attempt(attempt(EngineResponse(frames)))
+        try:
+            await response.finish()
+        except GatewayError as error:
+            exchange.sent += encode_frame(error.to_body())
+        return exchange.sent
+
+    got = asyncio.run(run())
+    assert got.endswith(DONE) is complete
+    assert got.count(b'"error"') == (not complete)
+    assert got.startswith(b"".join(frames[: 2 + complete]))

@@ -9,7 +9,7 @@ becomes HAProxy (docs/adr/0024-haproxy-wrapper.md):
 - A client has 30 s to send a request's head.
 - HAProxy's predecessor closes a connection with an answer that says so, never under a request that is on its way; what
   stays silent ends with `timeout http-keep-alive`. `close-spread-time` closes both, and what has just connected, at a
-  moment drawn by chance.
+  moment drawn by chance. The request goes through its successor, since the replicas that it knows may be gone by then.
 - A request that no replica has answered gets an error in OpenAI's and Anthropic's shape with 502, 503 or 504, where
   Ray's template makes a plain 500.
 - A request without a route gets the same 503. Ours is the route of all paths, so there is none only before the gateway
@@ -34,6 +34,8 @@ _OURS = "    tune.http.maxhdr 1000\n"
 _DEFAULTS = f"    option idle-close-on-response\n    timeout http-request {_HEAD_TIMEOUT_S}s\n"
 _CLOSE_SPREAD = re.compile(r"^    close-spread-time .*\n", re.MULTILINE)
 _NO_ROUTE = re.compile(r"^    http-request return status 404 .*$", re.MULTILINE)
+_FRONTEND = re.compile(r"^    bind (\S*):(\d+)\n(?:(?![a-z]).*\n)*?(?=    (?:use|default)_backend )", re.MULTILINE)
+_ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}
 _SERVERS = "    # Servers in this backend\n"
 _IS_NO_ROUTE = "{ status 404 } { res.hdr(content-type) -m beg text/plain }"
 _RETRY_AFTER_S = 1
@@ -59,6 +61,11 @@ def harden(config: str, folder: Path, stats_host: str = "127.0.0.1") -> str:
         ("  bind *:", f"  bind {stats_host}:"),
     ):
         config = config.replace(found, replacement, 1)
+    if frontend := _FRONTEND.search(config):
+        host, port = frontend.groups()
+        rule = "    use_backend successor if { stopping }\n"
+        config = f"{config[: frontend.end()]}{rule}{config[frontend.end() :]}"
+        config += f"backend successor\n    server successor {_ANY_ADDRESS.get(host, host)}:{port}\n"
     config = _CLOSE_SPREAD.sub("", config)
     config = config.replace(_SERVERS, f"    http-response deny deny_status 503 if {_IS_NO_ROUTE}\n{_SERVERS}")
     return _NO_ROUTE.sub("    http-request deny deny_status 503", config)

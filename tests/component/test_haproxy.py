@@ -341,24 +341,33 @@ def test_where_rays_proxy_knows_no_route_a_request_may_be_tried_again(
 
 
 def test_requests_on_kept_connections_are_answered_although_haproxy_is_being_replaced(tmp_path: Path) -> None:
-    """Ray replaces HAProxy at every change of replicas; a client cannot know that its connection is about to close."""
+    """Ray replaces HAProxy at every change of replicas; a client cannot know that its connection is about to close, and
+    the replicas that were there when it connected may be gone.
+    """
     ports = {name: free_port() for name in ("front", "a", "b")}
-    with ready_on(ports["a"]), haproxy_before(tmp_path, ports) as (_, process), ExitStack() as connections:
-        new = [connections.enter_context(socket.create_connection(("127.0.0.1", ports["front"]))) for _ in range(20)]
-        clients = [
-            connections.enter_context(closing(HTTPConnection("127.0.0.1", ports["front"], timeout=10)))
-            for _ in range(20)
-        ]
+    after = {**ports, "a": free_port(), "b": free_port()}
+    folders = [tmp_path / "before", tmp_path / "after"]
+    for folder in folders:
+        folder.mkdir()
+    with ExitStack() as held:
+        gone = held.enter_context(ExitStack())
+        gone.enter_context(ready_on(ports["a"]))
+        _, process = held.enter_context(haproxy_before(folders[0], ports))
+        new = [held.enter_context(socket.create_connection(("127.0.0.1", ports["front"]))) for _ in range(20)]
+        clients = [held.enter_context(closing(HTTPConnection("127.0.0.1", ports["front"], timeout=10))) for _ in new]
         assert {status_of(client) for client in clients} == {200}
         process.send_signal(signal.SIGUSR1)  # as its successor does
         while is_taken(ports["front"]):
             pass
+        gone.close()
+        held.enter_context(ready_on(after["a"]))
+        held.enter_context(haproxy_before(folders[1], after))
         time.sleep(1)  # while which HAProxy's own way would have closed a fifth of them
         for client in clients:
             assert status_of(client) == 200
-        for client in new:
-            client.sendall(b"GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n")
-            assert client.recv(100).startswith(b"HTTP/1.1 200")
+        for connection in new:
+            connection.sendall(b"GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n")
+            assert connection.recv(100).startswith(b"HTTP/1.1 200")
         process.wait(timeout=30)  # each knew by its answer that it had to close
 
 

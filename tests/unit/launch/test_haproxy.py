@@ -52,6 +52,8 @@ listen stats
         "    http-request return status 404 ",
         "    # Servers in this backend\n",
         "    close-spread-time {{",
+        "frontend http_frontend\n    bind {{ config.frontend_host }}:{{ config.frontend_port }}\n",
+        "    default_backend default_backend\n",
     ],
 )
 def test_rays_template_still_has_what_the_wrapper_changes(anchor: str) -> None:
@@ -75,6 +77,17 @@ def test_no_connection_is_closed_by_chance_while_haproxy_is_replaced(tmp_path: P
     hardened = harden(RENDERED.format(folder=tmp_path), tmp_path)
     assert "close-spread-time" not in hardened
     assert hardened.count("option idle-close-on-response") == 1
+
+
+@pytest.mark.parametrize(
+    ("bound", "reached"),
+    [("127.0.0.1", "127.0.0.1"), ("10.0.0.7", "10.0.0.7"), ("0.0.0.0", "127.0.0.1"), ("::", "[::1]")],
+)
+def test_a_predecessor_sends_what_still_comes_to_its_successor(tmp_path: Path, bound: str, reached: str) -> None:
+    hardened = harden(RENDERED.format(folder=tmp_path).replace("127.0.0.1:28000", f"{bound}:28000"), tmp_path)
+    frontend, successor = (hardened.split(f"\n{name}\n")[1] for name in ("frontend http_frontend", "backend successor"))
+    assert frontend.startswith(f"    bind {bound}:28000\n    use_backend successor if {{ stopping }}\n")
+    assert successor == f"    server successor {reached}:28000\n"
 
 
 def test_what_is_hardened_stays_as_it_is(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from serve.parsing.machine import Action, Machine, Row, State
 
 
 class Prose(Machine):
-    """Actions on prose. `<think>` opens reasoning only at the start of an output, where models put it.
+    """Actions on prose. `<think>` opens reasoning only in front of everything else, where models put it.
 
     Attributes:
         thinking_tags: The markers that open and end reasoning.
@@ -25,6 +25,7 @@ class Prose(Machine):
         super().__init__(*args)  # type: ignore[arg-type]
         self.open_thought = self.thinking  # a `</think>` is still to come, maybe after a call
         self.thought = self.thinking
+        self._thought_named = False  # by a `<think>` in the answer, so that its `</think>` is a word, too
 
     def resume(self) -> None:
         """Begins after reasoning that `ReasoningSplit` has taken off."""
@@ -51,9 +52,10 @@ class Prose(Machine):
         self.out.content(raw)
 
     def think(self, raw: str) -> State | None:
-        """Takes `<think>` in content."""
-        if self.out.wrote_content or self.out.calls or self.thought:
-            self.out.content(raw)
+        """Takes `<think>` in content: a thought, or another one right behind it; a word behind anything else."""
+        if self.out.wrote_content or self.out.calls or self.open_thought:
+            self._thought_named = True
+            self.write(raw)
             return None
         self.out.boundary()
         self.open_thought = True
@@ -74,8 +76,9 @@ class Prose(Machine):
 
     def late_stop(self, raw: str) -> None:
         """Takes `</think>` in content: the end of reasoning that a call has ended already, a second one, or a word."""
-        if not self.thought:
-            self.out.content(raw)
+        if not self.thought or (self._thought_named and not self.open_thought):
+            self._thought_named = False
+            self.write(raw)
             return
         if not self.open_thought:
             self.out.violation("stray_marker", self.position, raw)

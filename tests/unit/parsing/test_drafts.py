@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.written import ARGUMENTS, WRITTEN
 
-from serve.parsing import GRAMMARS, DraftingParser, ParsedMessage, StreamParser, fold
+from serve.parsing import GRAMMARS, DraftingParser, ParsedMessage, StreamParser, fold, parse
 from tests.unit.parsing.formats import FORMATS, TOOLS
 from tests.unit.parsing.test_laws import CUTS, TEXTS, check_nothing_vanishes, mutated
 
@@ -86,3 +86,19 @@ def test_any_chunking_gives_the_same_message_and_nothing_vanishes(
     assert read(grammar, *pieces, tools=TOOLS, thinking=thinking) == whole
     assert read(grammar, *text, tools=TOOLS, thinking=thinking) == whole
     check_nothing_vanishes(text, whole, nested=FORMATS[grammar].nested)
+
+
+@pytest.mark.parametrize("grammar", ["kimi_k2", "qwen3_coder", "hermes", "glm47", "minimax_m2"])
+@pytest.mark.parametrize(
+    ("text", "reasoning", "content"),
+    [
+        ("<think>One.</think>\n<think>Two.</think>Well.", "One.Two.", "Well."),
+        ("<think>One.</think>Well.<think>Two.</think> Done.", "One.", "Well.<think>Two.</think> Done."),
+        ("<think>One.</think>Well, <think> opens it.", "One.", "Well, <think> opens it."),
+    ],
+)
+def test_a_second_thought_is_one_right_behind_the_first_and_text_behind_text(
+    grammar: str, text: str, reasoning: str, content: str
+) -> None:
+    message = parse(text, grammar)
+    assert (message.reasoning, message.content, message.violations) == (reasoning, content, ())

@@ -9,7 +9,6 @@ from dataclasses import replace
 from typing import ClassVar
 
 from serve.parsing.arguments import audit, plain_text, read_object
-from serve.parsing.json_scanner import JsonScanner
 from serve.parsing.lexer import Lexicon
 from serve.parsing.machine import Row, State
 from serve.parsing.prose import THINK, content_row, reasoning_row, reasoning_table
@@ -20,7 +19,7 @@ from serve.parsing.xml_parameters import TaggedArguments
 
 _TOKEN = "｜DSML｜"
 # What models, proxies and copies make of the token. V4.1 writes a blank behind it, V3.2 and V4 do not.
-_BARS = (_TOKEN, _TOKEN + " ", "|DSML|", "|DSML| ", " | DSML | ", "||DSML||", "｜｜DSML｜｜", "‖DSML‖")
+_BARS = (_TOKEN, _TOKEN + " ", _TOKEN + "r:", "|DSML|", "|DSML| ", " | DSML | ", "||DSML||", "｜｜DSML｜｜", "‖DSML‖")
 _WRAPPERS = ("function_calls", "tool_calls", "calls")  # of V3.2, V4 and V4.1
 _BARE_WRAPPERS = (*_WRAPPERS, "function_call")  # without the token, where they may be words of XML
 
@@ -54,7 +53,7 @@ _TAG = re.compile(
     re.IGNORECASE,
 )
 _BOOLEANS = {"true": True, "false": False}
-_OWN = re.compile(rf"</?{_TOKEN}")
+_OWN = re.compile(rf"</?{_TOKEN}(?!r:)")
 _OPENINGS = ("block", "bare_block")
 _ENDS = ("end_parameter", "drifted", "end_function", "end_block")
 _WHOLE = ("arguments", "input")  # parameters that models make up to hold all arguments
@@ -109,7 +108,6 @@ class Dsml(TaggedArguments, Turns):
         self._noise: list[str] = []  # text between parameters
         self._noise_at = 0
         self._candidate = ""
-        self._scanner = JsonScanner()
 
     def token_of(self, raw: str) -> str:
         return _TOKEN if _TOKEN in raw else raw
@@ -250,17 +248,7 @@ class Dsml(TaggedArguments, Turns):
         return self.function(raw)
 
     def no_parameter(self, raw: str) -> State | None:
-        """Takes text behind the name of a call: a JSON object that holds the arguments, or nothing like a call."""
-        raw = self.keep_space(raw)
-        if not raw:
-            return None
-        if raw[0] != "{":
-            return self.back_to_prose(raw, None if self._bare else self.fault())
-        self.start_by_tags()
-        self._scanner = JsonScanner()
-        self._held = []
-        self.read_object(raw)
-        return State.ARGUMENTS
+        return self.back_to_prose(raw, None if self._bare else self.fault()) if raw else None
 
     def first_parameter(self, raw: str) -> State:
         self.start_by_tags()
@@ -292,17 +280,6 @@ class Dsml(TaggedArguments, Turns):
         super().start_by_tags()
 
     # Arguments as an object
-
-    def read_object(self, raw: str) -> None:
-        self.out.by_tags = False
-        self.raw.append(raw)
-        self.in_string = self._scanner.feed_strings(raw)
-        body = raw.rstrip()
-        self._held.append(body)
-        if body:
-            self.out.arguments("".join(self._held))
-            self._held = []
-        self._held.append(raw[len(body) :])
 
     def end_object(self, raw: str) -> State:
         self.in_string = False
@@ -557,7 +534,7 @@ class Dsml(TaggedArguments, Turns):
                 end=cut_block,
             ),
             State.FUNCTION: Row(
-                text=no_parameter,
+                text=TaggedArguments.object_or_prose,
                 on={
                     "parameter": first_parameter,
                     "end_function": no_arguments,
@@ -566,7 +543,7 @@ class Dsml(TaggedArguments, Turns):
                 end=TaggedArguments.cut_function,
             ),
             State.ARGUMENTS: Row(
-                text=read_object,
+                text=TaggedArguments.read_object,
                 on={"end_function": end_object, **dict.fromkeys(_next, end_object_at_next)},
                 end=cut_call,
                 json=True,

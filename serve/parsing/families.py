@@ -132,9 +132,9 @@ def _family(grammar: str, models: str, architectures: str, parsers: str, leak: s
 
 
 # How a block of `<tool_call>` goes on. GLM writes a bare name, all others an object or a tag.
-_GLM_BLOCK = r"<tool_call>\s*[^\s<{]+\s*(?:<arg_key>|</tool_call>)|<arg_key>"
-_QWEN_BLOCK = r"<tool_call>\s*(?:<function|(?:```\w*\s*)?\{)|<function"  # reads the object of hermes, too
-_DSML_BARS = r"</?\s?(?:[｜|]{1,2}|‖)\s?DSML\s?(?:[｜|]{1,2}|‖)"
+_GLM_BLOCK = r"<tool_call>\s*[^\s<{]+\s*(?:<arg_key>|</tool_call>|\{)|<arg_key>"
+_QWEN_BLOCK = r"<tool_call>\s*(?:<function|(?:```\w*\s*|\[\s*)?\{)|<function"  # reads the object of hermes, too
+_DSML_BARS = r"</?\s?(?:[｜|]{1,2}|‖)\s?DSML\s?(?:[｜|]{1,2}|‖)(?:r:)?"
 _V3_CALL = r"<[｜|]tool[▁_]calls?[▁_]begin[｜|]>"
 _HUNYUAN = Thinking(
     {"reasoning_effort": ("high", "no_think")},

@@ -132,6 +132,8 @@ class Glm(XmlParameters):
         self._name = match["name"]
         end = match.end()
         self.raw.append(text[len(held) : end])
+        if self._name in self.tools and not self._bare_key and text.startswith("{", end):
+            return self.object_or_prose(text[end:])
         return self._no_name(text[:end], text[end:], "") if end < len(text) else None
 
     def _no_name(self, held: str, rest: str, marker: str) -> State:
@@ -405,7 +407,7 @@ class Glm(XmlParameters):
             end=Block.cut_block,
         ),
         State.FUNCTION: Row(
-            text=XmlParameters.no_parameter,
+            text=XmlParameters.object_or_prose,
             on={
                 "key": first_key,
                 **dict.fromkeys(("end_key", "parameter", "end_parameter", "separator"), Block.malformed),
@@ -413,6 +415,15 @@ class Glm(XmlParameters):
                 "block": open_again,
             },
             end=XmlParameters.cut_function,
+        ),
+        State.ARGUMENTS: Row(
+            text=XmlParameters.read_object,
+            on={
+                "end_block": XmlParameters.end_object,
+                **dict.fromkeys(("block", "end_wrapper"), XmlParameters.end_object_at_next),
+            },
+            end=XmlParameters.cut_arguments,
+            json=True,
         ),
         State.KEY: Row(
             text=read_key,
@@ -516,6 +527,7 @@ class HyV3(Glm):
                 "<tool_calls>": "wrapper",
                 "</tool_calls>": "end_wrapper",
                 "<tool_sep>": "separator",
+                "<end_of_tool_call>": "end_block",
             }
         )
     )

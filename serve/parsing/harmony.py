@@ -19,7 +19,7 @@ _HEADER = re.compile(
     r"(?:\s*\bto=(?P<before>[^\s<]+))?"
     r"\s*<\|channel\|>\s*(?P<channel>analysis|commentary|final)"
     r"(?:\s+to=(?P<behind>[^\s<]+))?"
-    r"\s*(?P<format>(?:<\|constrain\|>\s*|(?<=\s))(?:json|code|text)\b)?\s*"
+    r"\s*(?P<format>(?:<\|constrain\|>\s*|(?<=\s))(?i:json|code|text)\b)?\s*"
 )
 _LONGEST_HEADER = 1024  # what a model writes by way of a name, and more
 _CHANNEL = re.compile(r"analysis|commentary|final")
@@ -242,7 +242,7 @@ class Harmony(JsonCall):
         self._fault = bool(header["before"] and header["behind"]) and header["before"] != header["behind"]
         if recipient:
             return self._open_call(recipient)
-        if header["channel"] == "commentary" and (header["format"] or "").endswith("json"):
+        if header["channel"] == "commentary" and (header["format"] or "").lower().endswith("json"):
             return self._open_unnamed()
         return self._open_prose(header["channel"])
 

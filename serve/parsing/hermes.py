@@ -17,6 +17,7 @@ from serve.parsing.tool_call_block import QWEN_IDS, Block
 
 _KEYS = {"name", "arguments", "parameters"}
 _SPACE = re.compile(r"\s*")
+_PARTING = re.compile(r"[\s,]*(\]?)")  # what parts the objects of a list, or ends it
 
 
 def _end_of_space(text: str, start: int) -> int:
@@ -26,28 +27,48 @@ def _end_of_space(text: str, start: int) -> int:
 
 
 class Hermes(Block):
-    """`<tool_call>{"name": "f", "arguments": {…}}</tool_call>`; the arguments stream as they were written."""
+    """`<tool_call>{"name": "f", "arguments": {…}}</tool_call>`; the arguments stream as they were written.
+
+    Several objects may stand in one block, one behind the other or in a list.
+    """
 
     call_openers: ClassVar[tuple[str, ...]] = ("<tool_call>",)
     structural_tag: ClassVar[str | None] = "hermes"
-    lexicon: ClassVar[Lexicon] = Lexicon({**THINK, "<tool_call>": "block", "</tool_call>": "end_block"})
+    lexicon: ClassVar[Lexicon] = Lexicon(
+        {
+            **THINK,
+            "<tool_call>": "block",
+            "</tool_call>": "end_block",
+            **dict.fromkeys(("</parameter>", "</function>"), "end_other"),
+        }
+    )
     token_ids: ClassVar[Mapping[int, str]] = QWEN_IDS
 
     def __init__(self, *args: object) -> None:
         super().__init__(*args)
         self._envelope = Envelope()
         self._started = False
+        self._listed = False  # the objects of the block stand in a list, which has not ended
 
     def begin_object(self, raw: str) -> State | None:
-        """Reads what follows `<tool_call>`: an object, or prose."""
+        """Reads what follows `<tool_call>`: an object, a list of them, or prose."""
+        self._listed = "".join(self.raw).rstrip().endswith("[")
         start = _end_of_space(raw, 0)
+        if raw.startswith("[", start) and not self._listed:
+            self.raw.append(raw[: start + 1])
+            return self.begin_object(raw[start + 1 :])
         if not raw.startswith("{", start):
-            return self.not_a_call(raw)
+            return self._no_list(raw) if self._listed else self.not_a_call(raw)
         self.keep_space(raw)
         self._envelope = Envelope()
         self._started = False
         self.out.by_tags = False
         return self._read(raw, start)
+
+    def _no_list(self, raw: str) -> State | None:
+        """Takes what cannot follow the bracket of a list."""
+        raw = self.keep_space(raw)
+        return self.back_to_prose(raw, self.fault()) if raw else None
 
     def read(self, raw: str) -> State:
         """Reads on inside an object."""
@@ -55,11 +76,41 @@ class Hermes(Block):
 
     def next_object(self, raw: str) -> State | None:
         """Reads what follows an object: another one, or text."""
-        start = _end_of_space(raw, 0)
+        end = self._end_of_parting(raw, 0)
+        if end == len(raw):
+            return None
+        start = _end_of_space(raw, end)
         if not raw.startswith("{", start):
-            return self.write_behind(raw)
-        self._begin_next(raw, 0, start)
+            return self.write_behind(raw[end:])
+        self._begin_next(raw, end, start)
         return self._read(raw, start)
+
+    def other_end(self, raw: str) -> None:
+        """Takes the end of another format's call behind an object: text with one that was no call, or one too many."""
+        if self.spoiled:
+            self.out.content(raw)
+        else:
+            self.stray(raw)
+
+    def close_list(self, raw: str) -> State:
+        """Takes `</tool_call>` behind an object, which ends a list that lacks its bracket, too."""
+        self._listed = False
+        return self.close_block(raw)
+
+    def cut_list(self, raw: str) -> State:
+        """Ends the output behind an object: where its list goes on, further calls are missing."""
+        if self._listed:
+            self.out.violation("unfinished_call", self.position, "")
+        return State.CONTENT
+
+    def _end_of_parting(self, text: str, place: int) -> int:
+        """Returns the place behind what parts the objects of a list, and behind its end."""
+        if not self._listed:
+            return place
+        match = _PARTING.match(text, place)
+        assert match is not None  # the pattern matches the empty text
+        self._listed = not match[1]
+        return match.end()
 
     def _read(self, raw: str, start: int) -> State:
         """Reads a token from `start` on, which lies in an object: to the end of it, and of all objects behind it."""
@@ -67,6 +118,7 @@ class Hermes(Block):
         while end >= 0:
             self._take(raw[start:end], text)
             state = self._finish()
+            end = self._end_of_parting(raw, end)
             start = _end_of_space(raw, end)
             if not raw.startswith("{", start):
                 return (self.write_behind(raw[end:]) or state) if end < len(raw) else state
@@ -165,7 +217,13 @@ class Hermes(Block):
         ),
         State.AFTER: Row(
             text=next_object,
-            on={"block": Block.open_block, "end_block": Block.close_block, "end_think": Prose.late_stop},
+            on={
+                "block": Block.open_block,
+                "end_block": close_list,
+                "end_other": other_end,
+                "end_think": Prose.late_stop,
+            },
+            end=cut_list,
         ),
     }  # fmt: skip
     reasoning_only: ClassVar[Mapping[State, Row]] = reasoning_table("block")

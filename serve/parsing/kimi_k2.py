@@ -77,6 +77,20 @@ class KimiK2(JsonCall):
         self._raw.append(raw)
         self._noisy = self._noisy or not raw.isspace()
 
+    def arguments_in_section(self, raw: str) -> State | None:
+        """Takes the marker of arguments where a call's own is missing: the id in front of it leaves no doubt."""
+        header = "".join(self._raw[1:]).strip()
+        if not _NUMBERED.fullmatch(header):
+            self.noise(raw)
+            return None
+        self._noisy = False
+        self._header = [header]
+        begun = self.out.calls
+        state = self.open_arguments(raw)
+        if self.out.calls > begun:
+            self.out.violation("drifted_marker", self.position, raw, begun)
+        return state
+
     def stop_in_section(self, raw: str) -> None:
         """Takes `</think>` in front of a call."""
         self._raw.append(raw)
@@ -193,6 +207,7 @@ class KimiK2(JsonCall):
             text=noise,
             on={
                 "call": open_call,
+                "arguments": arguments_in_section,
                 "end_section": close_empty_section,
                 "section": open_section,
                 "end_think": stop_in_section,

@@ -74,6 +74,11 @@ class MiniMaxM2(Qwen3Coder):
         self._lacks_end(raw)
         return state
 
+    def end_object_nor_call(self, raw: str) -> State:
+        """Takes the end of the block in place of `</invoke>`, behind arguments as one object."""
+        self._lacks_end(raw)
+        return self.end_object(raw)
+
     def end_block_only(self, raw: str) -> State:
         """Takes the end of the block in place of `</invoke>`."""
         self._lacks_end(raw)
@@ -102,6 +107,7 @@ class MiniMaxM2(Qwen3Coder):
         State.REASONING: reasoning_row({"block": Block.open_block}),
         State.CONTENT: replace(_of_qwen[State.CONTENT], end=cut_content),
         State.FUNCTION: _of_qwen[State.FUNCTION].but(end_block=no_arguments_nor_end),
+        State.ARGUMENTS: _of_qwen[State.ARGUMENTS].but(end_block=end_object_nor_call),
         State.VALUE: _of_qwen[State.VALUE].but(parameter=next_parameter_in_value),
         State.PARAMETERS: _of_qwen[State.PARAMETERS].but(end_block=end_block_only),
         State.AFTER: replace(_of_qwen[State.AFTER], end=cut_block_behind),

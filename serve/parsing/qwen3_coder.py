@@ -147,10 +147,13 @@ class Qwen3Coder(XmlParameters):
         return self.write_behind(raw) if self.out.by_tags else self.next_object(raw)
 
     def surplus_parameter(self, raw: str) -> None:
-        """Takes a tag of a parameter right after a call: its last value may have gone on."""
+        """Takes a tag of a parameter right after a call: its last value may have gone on, if that has tags, too."""
+        if not self.out.by_tags and self.lexicon.kind(raw) == "end_parameter":
+            self.other_end(raw)
+            return
         self.out.violation("stray_marker", self.position, raw, hidden=True)
 
-    def other_end(self, raw: str) -> None:
+    def end_in_content(self, raw: str) -> None:
         """Takes a closing tag of another format in content: one too many right behind a call, or a word."""
         if self.out.at_call:
             self.stray(raw)
@@ -170,7 +173,7 @@ class Qwen3Coder(XmlParameters):
     _open: ClassVar = {"block": Block.open_block, "function": bare_function}
     table: ClassVar[Mapping[State, Row]] = {
         State.REASONING: reasoning_row(_open),
-        State.CONTENT: content_row({**dict.fromkeys(_tags, Block.stray_tag), "end_other": other_end, **_open}),
+        State.CONTENT: content_row({**dict.fromkeys(_tags, Block.stray_tag), "end_other": end_in_content, **_open}),
         State.OPENED: Row(
             text=Hermes.begin_object,
             on={
@@ -182,13 +185,22 @@ class Qwen3Coder(XmlParameters):
             end=Block.cut_block,
         ),
         State.FUNCTION: Row(
-            text=XmlParameters.no_parameter,
+            text=XmlParameters.object_or_prose,
             on={
                 "parameter": first_parameter,
                 "named_parameter": first_named_parameter,
                 **dict.fromkeys(("end_function", "end_block"), no_arguments),
             },
             end=XmlParameters.cut_function,
+        ),
+        State.ARGUMENTS: Row(
+            text=XmlParameters.read_object,
+            on={
+                **dict.fromkeys(("end_function", "end_block"), XmlParameters.end_object),
+                **dict.fromkeys(("function", "block"), XmlParameters.end_object_at_next),
+            },
+            end=XmlParameters.cut_arguments,
+            json=True,
         ),
         State.VALUE: Row(
             text=XmlParameters.value,
@@ -218,13 +230,14 @@ class Qwen3Coder(XmlParameters):
         State.AFTER: Row(
             text=behind,
             on={
-                **dict.fromkeys(("end_function", "end_other"), Prose.stray),
+                **dict.fromkeys(("end_function", "end_other"), Hermes.other_end),
                 **dict.fromkeys(_parameters, surplus_parameter),
                 "function": next_function,
                 "block": Block.open_block,
-                "end_block": Block.close_block,
+                "end_block": Hermes.close_list,
                 "end_think": Prose.late_stop,
             },
+            end=Hermes.cut_list,
         ),
     }  # fmt: skip
     reasoning_only: ClassVar[Mapping[State, Row]] = reasoning_table("block")

@@ -9,6 +9,7 @@ from typing import ClassVar
 
 from serve.parsing.events import ViolationKind
 from serve.parsing.hermes import Hermes
+from serve.parsing.json_scanner import JsonScanner
 from serve.parsing.machine import State
 from serve.parsing.tool_call_block import Block
 from serve.parsing.values import UntypedValue, Value
@@ -30,6 +31,7 @@ class TaggedArguments(Block):
         self._value_begin = 0
         self._held: list[str] = []  # what may close the value
         self._held_at = 0
+        self._scanner = JsonScanner()
 
     def start_by_tags(self) -> None:
         """Begins a call whose name is known."""
@@ -42,6 +44,29 @@ class TaggedArguments(Block):
         """Takes text, or a marker, where the first parameter is due."""
         raw = self.keep_space(raw)
         return self.back_to_prose(raw, self.fault()) if raw else None
+
+    def object_or_prose(self, raw: str) -> State | None:
+        """Takes text where the first parameter is due: one JSON object of all arguments, or nothing like a call."""
+        raw = self.keep_space(raw)
+        if not raw.startswith("{"):
+            return self.no_parameter(raw)
+        self.start_by_tags()
+        self._scanner = JsonScanner()
+        self._held = []
+        self.read_object(raw)
+        return State.ARGUMENTS
+
+    def read_object(self, raw: str) -> None:
+        """Reads on in an object of all arguments. Blanks at its end are none of them."""
+        self.out.by_tags = False
+        self.raw.append(raw)
+        self.in_string = self._scanner.feed_strings(raw)
+        body = raw.rstrip()
+        self._held.append(body)
+        if body:
+            self.out.arguments("".join(self._held))
+            self._held = []
+        self._held.append(raw[len(body) :])
 
     def cut_function(self, raw: str) -> State:
         self.enter_call()
@@ -97,6 +122,27 @@ class XmlParameters(TaggedArguments, Hermes):
     def start_by_tags(self) -> None:
         self._flaw = None
         super().start_by_tags()
+
+    def end_object(self, raw: str) -> State:
+        """Takes the end of a call whose arguments are one object."""
+        self.raw.append(raw)
+        self._end_object(self._flaw)
+        return self.implied[self.lexicon.kind(raw)]
+
+    def end_object_at_next(self, raw: str) -> State:
+        """Takes the next call, or the end of all, where the end of such a call is missing."""
+        self._end_object("unfinished_call")
+        return self.dispatch(raw, State.CONTENT)
+
+    def cut_arguments(self, raw: str) -> State:
+        """Ends the output in such an object, or right behind it."""
+        self._end_object("unfinished_call")
+        return State.CONTENT
+
+    def _end_object(self, fault: ViolationKind | None) -> None:
+        self.in_string = False
+        self.out.end_call(self.begin, "".join(self.raw), fault)
+        self.raw = []
 
     def space_between(self, raw: str) -> None:
         self.raw.append(raw)

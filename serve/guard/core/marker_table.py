@@ -125,7 +125,9 @@ NOT_MARKERS = {
 
 
 def _spellings(literal: str) -> Iterator[str]:
-    """Yields a marker, and as clients and Unicode's NFKC write its full-width bars, and a tokenizer its blanks."""
+    """Yields a marker, and as clients and Unicode's NFKC write its full-width bars, a tokenizer its blanks, and models
+    that lose their way its name.
+    """
     yield literal
     if "｜" not in literal:
         return
@@ -135,6 +137,7 @@ def _spellings(literal: str) -> Iterator[str]:
     if "DSML" in literal:
         yield from (literal.replace("｜", bar) for bar in ("||", "｜｜", "‖"))
         yield literal.replace("｜DSML｜", " | DSML | ").replace("  ", " ")
+        yield literal.replace("｜DSML｜", "｜DSML｜r:")
 
 
 def _canonical(literals: Iterable[str]) -> dict[str, str]:

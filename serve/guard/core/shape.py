@@ -130,6 +130,8 @@ def _section(place: MarkerPlace) -> MarkerShape:
         return MarkerShape.STRAY if shape is MarkerShape.MENTION and place.rest[:1] == "<" else shape
     if rest.startswith(SECTION_ENDS):
         return MarkerShape.STRAY
+    if (bare := _bare_kimi_call(place)) is not None:
+        return bare
     if (words := _WORDS.match(place.rest)) is not None:
         start = place.end + words.end()
         if place.text.startswith(CALL_BEGIN, start):
@@ -140,6 +142,21 @@ def _section(place: MarkerPlace) -> MarkerShape:
             return still_open
     glued = MarkerShape.STRAY if place.rest[:1].isalnum() else MarkerShape.MENTION
     return place.shape_of_prefix(rest, CALL_BEGIN, *SECTION_ENDS) or (MarkerShape.STRAY if not rest else glued)
+
+
+def _bare_kimi_call(place: MarkerPlace) -> MarkerShape | None:
+    """Returns what a section is that begins with the id of a call, whose own marker is missing; None for another."""
+    header = _HEADER.match(place.rest)
+    if header is None or not header[1]:
+        return None
+    behind = place.rest[header.end() :].lstrip()
+    if not behind and not place.settled:
+        return MarkerShape.OPEN
+    if not _ID.match(header[1]):
+        return None
+    if behind.startswith(ARGUMENTS_BEGIN):
+        return MarkerShape.CALL
+    return place.shape_of_prefix(behind, ARGUMENTS_BEGIN)
 
 
 def _kimi_call(place: MarkerPlace) -> MarkerShape:
@@ -185,9 +202,10 @@ _DAMAGED_OBJECT = re.compile(r'\{+\s*"?(?:name|function|tool)\b["\s:={]*([^"\n,}
 _OPEN_DAMAGED = re.compile(r'\{+\s*"?[a-z]{0,8}\Z')
 _WRAPPER = re.compile(r"(?:```\w*|<tools>)\s*")
 _ARGUMENT_TAGS = ("<parameter", "</function>", "{", "</tool_call>")
-# GLM writes the bare name, and Granite a list of objects. The opener of the first key may be another, or missing.
+# GLM writes the bare name, and Granite a list of objects. The opener of the first key may be another, or missing, and
+# an object may stand in the place of all keys.
 _BARE_CALL = re.compile(
-    r"([\w.:/\-]{1,128})\s*(</?arg_key>|</?arg_value>|<tool_sep|</tool_call>|<tool_call>(?=[\w.\-]{1,64}</arg_key>))"
+    r"([\w.:/\-]{1,128})\s*(</?arg_key>|</?arg_value>|<tool_sep|</tool_call>|\{|<tool_call>(?=[\w.\-]{1,64}</arg_key>))"
 )
 _OPEN_BARE_CALL = re.compile(r"[\w.:/\-]{1,128}\s*(?:<[\w/]{0,10}|<tool_call>[\w.\-]{0,64}(?:</?\w{0,7})?)?\Z")
 

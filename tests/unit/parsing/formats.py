@@ -101,7 +101,8 @@ DSML_MARKERS = [
     "</｜DSML｜parameter\n", "<|DSML|tool_calls>", '<invoke name="get_weather">', '<parameter name="city">',
     "</invoke>", "</parameter>", "<tool_calls>", '<｜DSML｜invoke name="x', '<｜DSML｜invoke name="x y">',
     "<｜DSML｜toolcalls>", "｜DSML｜", "<|DSML|tool_use>", '｜DSML｜invoke name="get_weather">',
-    "<｜DSML｜function_calls\n",
+    "<｜DSML｜function_calls\n", "<｜DSML｜r:function_calls>", '<｜DSML｜r:invoke name="get_weather">',
+    '<｜DSML｜r:parameter name="city" string="true">',
 ]  # fmt: skip
 DSML_TAGS = {  # what stands behind the bracket of each tag, and of the wrapper's
     "deepseek_v32": ("｜DSML｜", "｜DSML｜function_calls"),
@@ -143,9 +144,11 @@ def qwen3_coder(newline: str = "\n") -> Format:
     def argument(key: str, value: object) -> str:
         return f"<parameter={key}>{newline}{value}{newline}</parameter>{newline}"
 
+    def around(body: str) -> str:
+        return newline.join(["<tool_call>", "<function=get_weather>", f"{body}</function>", "</tool_call>"])
+
     def call(city: str, number: int) -> str:
-        parameters = in_tags(argument, city, number)
-        return newline.join(["<tool_call>", "<function=get_weather>", f"{parameters}</function>", "</tool_call>"])
+        return around(in_tags(argument, city, number))
 
     return Format(
         markers=["<tool_call>", "</tool_call>", "<function=get_weather>", "<function=x y>", "</function>",
@@ -157,6 +160,7 @@ def qwen3_coder(newline: str = "\n") -> Format:
             call,
             hermes_call,
             lambda city, number: re.sub(r"<(function|parameter)=(\w+)>", r'<\1 name="\2">', call(city, number)),
+            lambda city, number: around(in_json(city, number) + newline),
         ],
         argument=argument,
         end="</function>",
@@ -176,9 +180,11 @@ def glm(markers: Sequence[str], newline: str = "", separator: str = "", suffix: 
     def argument(key: str, value: object) -> str:
         return f"{begin_key}{key}{end_key}{newline}{begin}{value}{end}{newline}"
 
+    def around(body: str) -> str:
+        return tagged(f"<tool_call>get_weather{separator}") + newline + body + tagged("</tool_call>")
+
     def call(city: str, number: int) -> str:
-        name = tagged(f"<tool_call>get_weather{separator}") + newline
-        return name + in_tags(argument, city, number) + tagged("</tool_call>")
+        return around(in_tags(argument, city, number))
 
     return Format(
         markers=markers,
@@ -188,6 +194,7 @@ def glm(markers: Sequence[str], newline: str = "", separator: str = "", suffix: 
             lambda city, number: tagged(hermes_call(city, number)),
             # as GLM 4.5 writes it
             lambda city, number: re.sub(rf"(get_weather|{end_key}|{end})", r"\1\n", call(city, number)),
+            lambda city, number: around(in_json(city, number) + newline),
         ],
         wrapper=(tagged("<tool_calls>\n"), tagged("\n</tool_calls>")) if newline else ("", ""),
         end_of_thinking=tagged("</think>"),
@@ -204,7 +211,8 @@ HY_MARKERS = [
     "<tool_calls:opensource>", "</tool_calls:opensource>", "<tool_call:opensource>", "<tool_call>",
     "</tool_call:opensource>", "<tool_sep:opensource>", "<arg_key:opensource>", "</arg_key:opensource>",
     "<arg_value:opensource>", "</arg_value:opensource>", "<think:opensource>", "</think:opensource>",
-    "</tool_call:6124c78e>", "<tool_calls>", "</tool_calls>", "<tool_call:opensource>get_weather",
+    "</tool_call:6124c78e>", "<end_of_tool_call:opensource>", "<tool_calls>", "</tool_calls>",
+    "<tool_call:opensource>get_weather",
     "<arg_key:opensource>city</arg_key:opensource>",
 ]  # fmt: skip
 
@@ -217,9 +225,11 @@ def minimax_m2() -> Format:
     def argument(key: str, value: object) -> str:
         return f'<parameter name="{key}">{value}</parameter>\n'
 
+    def around(body: str) -> str:
+        return f'<minimax:tool_call>\n<invoke name="get_weather">\n{body}</invoke>\n</minimax:tool_call>'
+
     def call(city: str, number: int) -> str:
-        invoke = f'<invoke name="get_weather">\n{in_tags(argument, city, number)}</invoke>'
-        return f"<minimax:tool_call>\n{invoke}\n</minimax:tool_call>"
+        return around(in_tags(argument, city, number))
 
     return Format(
         markers=["<minimax:tool_call>", "</minimax:tool_call>", '<invoke name="get_weather">', "<invoke name='x y'>",
@@ -230,6 +240,7 @@ def minimax_m2() -> Format:
             call,
             lambda city, number: re.sub(r'="(\w+)"', r"=\1" if number % 2 else r"='\1'", call(city, number)),
             lambda city, number: hermes_call(city, number).replace("tool_call", "minimax:tool_call"),
+            lambda city, number: around(in_json(city, number)),
         ],
         argument=argument,
         end="</invoke>",
@@ -325,7 +336,7 @@ FORMATS: Mapping[str, Format] = {
     "kimi_k2": KIMI_K2,
     "qwen3_coder": QWEN3_CODER,
     "hermes": Format(
-        markers=["<tool_call>", "</tool_call>", "<think>", "</think>"],
+        markers=["<tool_call>", "</tool_call>", "</function>", "</parameter>", "<think>", "</think>"],
         units="</?think>|</?tool_call>",
         forms=[hermes_call],
     ),

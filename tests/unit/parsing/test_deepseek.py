@@ -356,3 +356,15 @@ def test_token_ids_tell_a_tag_from_its_letters_in_a_value() -> None:
         message = fold([*events, *parser.finish()])
         assert arguments(message)[0]["city"].endswith(quoted)
         assert message.violations == ()
+
+
+@pytest.mark.parametrize("grammar", ["deepseek_v32", "deepseek_v4"])
+@pytest.mark.parametrize("also_ends", [True, False])
+def test_a_prefix_in_front_of_a_tags_name_is_a_drift(grammar: str, also_ends: bool) -> None:
+    good = good_call(grammar, "Bern", 2)
+    token = DSML_TAGS[grammar][0]
+    text = good.replace(f"<{token}", f"<{token}r:")
+    text = text.replace(f"</{token}", f"</{token}r:") if also_ends else text
+    message, expected = (parse(each, grammar, TOOLS) for each in (text, good))
+    assert [call.arguments for call in message.tool_calls] == [call.arguments for call in expected.tool_calls]
+    assert [fault.kind for fault in message.violations] == ["drifted_marker"]

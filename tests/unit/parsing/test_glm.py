@@ -148,3 +148,26 @@ def test_an_empty_wrapper_is_a_dropped_call_and_a_list_in_it_is_none(grammar: st
     listed = '[{"name": "get_weather"}]'.join(tag.strip() for tag in FORMATS[grammar].wrapper)
     message = parse(listed, grammar, TOOLS)
     assert (message.content, kinds(message)) == (listed, ["malformed_call"])
+
+
+@pytest.mark.parametrize(
+    ("grammar", "text"),
+    [
+        ("glm47", "<tool_call>get_weather\n@\n</tool_call>"),
+        ("glm47", "<tool_call>get_weather@</tool_call>"),
+        ("hy_v3", "<tool_calls>\n<tool_call>get_weather<tool_sep>\n@</tool_call>\n</tool_calls>"),
+        ("hy_v3", "<tool_call:opensource>get_weather<tool_sep:opensource>@<end_of_tool_call:opensource>"),
+        ("hy_v4", "<tool_call:6124c78e>get_weather@</tool_call:6124c78e>"),
+    ],
+)
+def test_an_object_in_the_place_of_all_pairs_holds_the_arguments(grammar: str, text: str) -> None:
+    held = '{"city": "Bern </tool_call>", "days": 2}'
+    message = parse(text.replace("@", held), grammar, TOOLS)
+    assert [(each.name, each.arguments) for each in message.tool_calls] == [("get_weather", held)]
+    assert message.violations == ()
+
+
+def test_an_object_behind_a_word_that_is_no_tool_is_no_call() -> None:
+    text = '<tool_call>Sure: {"name": "get_weather"}</tool_call>'
+    message = parse(text, "glm47", TOOLS)
+    assert (message.content, message.tool_calls) == (text, ())

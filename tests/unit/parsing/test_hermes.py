@@ -3,6 +3,7 @@
 import pytest
 
 from serve.parsing import Violation, parse
+from tests.unit.parsing.cases import grouped, stream
 from tests.unit.parsing.formats import TOOLS
 
 GOOD = '{"name": "get_weather", "arguments": {"city": "Bern"}}'
@@ -22,7 +23,7 @@ def test_what_the_first_of_two_equal_keys_hides_is_reported(text: str) -> None:
     assert message.violations == (Violation("stray_text", 0, f"<tool_call>{text}", 0, hidden=True),)
 
 
-@pytest.mark.parametrize("inner", [f"[{GOOD}]", f"\n```json\n{GOOD}\n```\n", "<function=get_weather>", "\nhello"])
+@pytest.mark.parametrize("inner", ["[1, 2]", f"\n```json\n{GOOD}\n```\n", "<function=get_weather>", "\nhello"])
 def test_a_block_without_an_object_is_a_malformed_call_and_stays_content(inner: str) -> None:
     text = f"<tool_call>{inner}</tool_call>"
     message = parse(text, "hermes", TOOLS)
@@ -69,3 +70,33 @@ def test_arguments_that_are_not_json_are_a_call_with_malformed_arguments(argumen
     message = parse(GOOD.replace('{"city": "Bern"}', arguments).join(("<tool_call>", "</tool_call>")), "hermes", TOOLS)
     assert [(call.name, call.arguments) for call in message.tool_calls] == [("get_weather", arguments)]
     assert [fault.kind for fault in message.violations] == ["malformed_arguments"]
+
+
+@pytest.mark.parametrize("grammar", ["hermes", "qwen3_coder"])
+@pytest.mark.parametrize(
+    ("opening", "parting", "closing"), [("[", ", ", "]"), ("\n[\n  ", "\n,\n  ", "\n]\n"), ("[", ",", "")]
+)
+def test_a_list_of_objects_is_as_many_calls(grammar: str, opening: str, parting: str, closing: str) -> None:
+    text = f"<tool_call>{opening}{parting.join([GOOD] * 3)}{closing}</tool_call> Done."
+    whole = parse(text, grammar, TOOLS)
+    assert [(call.name, call.arguments) for call in whole.tool_calls] == [("get_weather", '{"city": "Bern"}')] * 3
+    assert (whole.content, whole.violations) == (" Done.", ())
+    for size in range(1, 9):
+        assert stream(grouped(list(text), size), grammar=grammar, tools=TOOLS) == whole, size
+
+
+@pytest.mark.parametrize("rest", ["", ", ", f", {GOOD[:20]}"])
+def test_a_list_that_is_cut_is_reported(rest: str) -> None:
+    message = parse(f"<tool_call>[{GOOD}{rest}", "hermes", TOOLS)
+    assert [call.name for call in message.tool_calls] == ["get_weather"]
+    assert {fault.kind for fault in message.violations} == {"unfinished_call"}
+
+
+@pytest.mark.parametrize(
+    "ends", ["</function>", "</parameter>\n</function>\n</tool_call>", "\n</function>\n</tool_call>"]
+)
+def test_ends_of_another_format_behind_a_call_are_markup_and_words_elsewhere(ends: str) -> None:
+    message = parse(f"A </function> ends it.<tool_call>{GOOD}{ends}", "hermes", TOOLS)
+    assert [call.name for call in message.tool_calls] == ["get_weather"]
+    assert (message.content or "").strip() == "A </function> ends it."
+    assert {fault.kind for fault in message.violations} == {"stray_marker"}

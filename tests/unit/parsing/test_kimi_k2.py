@@ -55,3 +55,19 @@ def test_only_calls_whose_text_is_nowhere_else_count_as_dropped() -> None:
 def test_arguments_name_a_call_only_where_names_and_types_fit_one_tool(arguments: str, name: str | None) -> None:
     text = f"<|tool_call_begin|>call_3<|tool_call_argument_begin|>{arguments}<|tool_call_end|>"
     assert [call.name for call in parse(text, "kimi_k2", TOOLS).tool_calls] == ([name] if name else [])
+
+
+@pytest.mark.parametrize("id", ["functions.get_weather:0", " get_weather:3 ", "functions.mcp.fs.write:1"])
+@pytest.mark.parametrize("end", ["<|tool_call_end|><|tool_calls_section_end|>", "<|tool_calls_section_end|>"])
+def test_an_id_in_a_section_begins_a_call_whose_own_marker_is_missing(id: str, end: str) -> None:
+    text = f'<|tool_calls_section_begin|>{id}<|tool_call_argument_begin|>{{"path": "/a"}}{end}'
+    message = parse(text, "kimi_k2", TOOLS)
+    assert [(call.id, call.arguments) for call in message.tool_calls] == [(id.strip(), '{"path": "/a"}')]
+    assert "drifted_marker" in {fault.kind for fault in message.violations}
+
+
+def test_words_in_front_of_arguments_in_a_section_begin_no_call() -> None:
+    text = '<|tool_calls_section_begin|>I write to<|tool_call_argument_begin|>{"path": "/a"}<|tool_calls_section_end|>'
+    message = parse(text, "kimi_k2", TOOLS)
+    assert message.tool_calls == ()
+    assert [fault.kind for fault in message.violations] == ["malformed_call"]

@@ -38,7 +38,7 @@ FUZZ_SEED = int(os.environ.get("SPECGATE_FUZZ_SEED", "7"))
 def mutated(draw: st.DrawFn, grammar: str) -> str:
     """A well-formed answer with markers dropped, doubled, swapped, and cut anywhere."""
     cities = draw(st.lists(st.text(LETTERS + 'ab"\\\n<', min_size=1, max_size=8), max_size=3))
-    calls = "".join(any_call(grammar, draw(st.integers(0, 2)), city, number) for number, city in enumerate(cities))
+    calls = "".join(any_call(grammar, draw(st.integers(0, 3)), city, number) for number, city in enumerate(cities))
     thought, content = draw(st.text(LETTERS, max_size=4)), draw(st.text(LETTERS + " ", max_size=4))
     units = cases.units(answer(grammar, thought, content, calls, rest="end"))
     places = [place for place, unit in enumerate(units) if len(unit) > 1]
@@ -112,7 +112,7 @@ def damage(steps: random.Random, grammar: str) -> str:
         return numbered("".join(steps.choices(words, k=steps.randint(1, 40))))
     calls = "".join(
         any_call(
-            grammar, steps.randrange(3), "".join(steps.choices(LETTERS + 'a"\\\n<', k=steps.randint(1, 9))), number
+            grammar, steps.randrange(4), "".join(steps.choices(LETTERS + 'a"\\\n<', k=steps.randint(1, 9))), number
         )
         for number in range(steps.randint(1, 3))
     )

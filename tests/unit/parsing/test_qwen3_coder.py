@@ -227,3 +227,35 @@ def test_what_stands_behind_a_broken_object_reads_the_same_in_any_steps_after_a_
     whole = parse(text, "qwen3_coder", WEATHER)
     parser = StreamParser("qwen3_coder", WEATHER)
     assert fold([*(event for letter in text for event in parser.feed(letter)), *parser.finish()]) == whole
+
+
+OBJECT = '{"city": "Bern", "note": "</function> and </tool_call>"}'
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"<function=get_weather>{OBJECT}</function>",
+        f"<tool_call>\n<function=get_weather>\n{OBJECT}\n</function>\n</tool_call>",
+        f"<tool_call><function=get_weather>{OBJECT}</tool_call>",
+        f'<tool_call><function name="get_weather">{OBJECT}</function></tool_call>',
+    ],
+)
+def test_an_object_behind_the_name_holds_the_arguments(text: str) -> None:
+    message = parse(f"Well.{text}", "qwen3_coder", TOOLS)
+    assert [(call.name, call.arguments) for call in message.tool_calls] == [("get_weather", OBJECT)]
+    assert (message.content, message.violations) == ("Well.", ())
+
+
+@pytest.mark.parametrize(
+    ("rest", "kinds"),
+    [
+        ("", ["unfinished_call"]),
+        ("<tool_call>", ["unfinished_call", "unfinished_call"]),
+        (" x</function>", ["malformed_arguments"]),
+    ],
+)
+def test_an_object_of_arguments_that_does_not_end_well_is_reported(rest: str, kinds: list[str]) -> None:
+    message = parse(f"<function=get_weather>{OBJECT}{rest}", "qwen3_coder", TOOLS)
+    assert [call.name for call in message.tool_calls] == ["get_weather"]
+    assert [fault.kind for fault in message.violations] == kinds

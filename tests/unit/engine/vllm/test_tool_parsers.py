@@ -115,7 +115,7 @@ DROPPED = {  # what of a good call is replaced by what
     "no name, and no tool that takes the arguments": ('functions.get_weather:0<|tool_call_argument_begin|>{"city',
                                                       'nobody<|tool_call_argument_begin|>{"x'),
     "a header that goes on to the end": ("<|tool_call_argument_begin|>{", "{"),
-    "a section without a call": ("<|tool_call_begin|>", ""),
+    "a section without a call": ("<|tool_call_begin|>functions.get_weather:0", "I call it"),
 }  # fmt: skip
 
 

@@ -213,6 +213,7 @@ MISSPELT = {
         "glm47",
         WRITTEN["glm47"].replace("write_file<arg_key>", "write_file<tool_call>", 1),
     ),
+    "a prefix in front of the tags' names": ("deepseek_v4", WRITTEN["deepseek_v4"].replace("<｜DSML｜", "<｜DSML｜r:")),
     "no opener of the first key": ("glm47", WRITTEN["glm47"].replace("write_file<arg_key>", "write_file", 1)),
 }
 
@@ -285,6 +286,11 @@ NAMED = NAMED.replace("<parameter=city>", '<parameter name="city">').replace(
 OWN = KIMI.format(name="get_weather", arguments=GOOD) + KIMI_END
 DRIFTED = {
     "JSON": JSON, "XML": XML, "attributes": NAMED, "Kimi": OWN,
+    "an object of arguments": f"<tool_call>\n<function=get_weather>\n{GOOD}\n</function>\n</tool_call>",
+    "such an object without a block": f"<function=get_weather>{GOOD}</function>",
+    "a list of calls": f'<tool_call>[{{"name": "get_weather", "arguments": {GOOD}}}]</tool_call>',
+    "ends of another format": JSON.replace("\n</tool_call>", "\n</parameter>\n</function>\n</tool_call>"),
+    "no marker of the call": OWN.replace("<|tool_call_begin|>", ""),
     "a fence": JSON.replace("{\"name", "```json\n{\"name").replace("}}\n", "}}\n```\n"),
     "a bare fence": JSON.replace("{\"name", "```\n{\"name").replace("}}\n", "}}\n```\n"),
     "a list of tools": JSON.replace("{\"name", "<tools>{\"name").replace("}}\n", "}}</tools>\n"),

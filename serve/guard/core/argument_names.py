@@ -34,7 +34,7 @@ _BETWEEN_WORDS = str.maketrans({sign: " " for sign in map(chr, range(128)) if no
 _LEAST_OPAQUE_CHARS = 12
 _DIGIT = re.compile(r"\d")
 # A line of a file: of a list, a comment, an assignment, or with a lock file's digest.
-_FILE_LINE = re.compile(r"\s|[-*+|] |//|/\*|#+ |\[[^\]]*\]: |[\w.]+ :?= |(?:[^=]*+=)+?(?<=[A-Za-z0-9+/]{40}=)")
+_FILE_LINE = re.compile(r"\s|[-*+|] |//|/\*|#+ |\[[^\]]*\]: |[\w.]++ :?= |(?:[^=]*+=)+?(?<=[A-Za-z0-9+/]{40}=)")
 # A key, or one that opens a block or goes on.
 _ENDS_FILE_LINE = ("{", "(", "[", ",", ":", "=>", ");", "};", "];")
 _ENCODED = re.compile(r"(?=.*[a-z])(?=.*[A-Z])([A-Za-z0-9+/]{64}|[A-Za-z0-9+/]{76})")  # a line of PEM or MIME
@@ -219,10 +219,11 @@ def _has_letters_and_digits(text: str) -> bool:
 
 def _is_symbol(text: str) -> bool:
     """Returns whether a text is a name of several words, as programs have."""
-    if len(text) < _SYMBOL_CHARS or not _SYMBOL.fullmatch(text):
+    if len(text) < _SYMBOL_CHARS:
         return False
-    if "_" in text or "-" in text:
-        return True
-    if text.islower() or text.isupper():
+    is_joined = "_" in text or "-" in text
+    if not is_joined and (text.islower() or text.isupper()):  # as nearly all words are, long ones too
         return False
-    return any(a.islower() and b.isupper() for a, b in pairwise(text))
+    return _SYMBOL.fullmatch(text) is not None and (
+        is_joined or any(a.islower() and b.isupper() for a, b in pairwise(text))
+    )

@@ -190,7 +190,7 @@ def test_a_provider_that_does_not_answer_is_named() -> None:
 LATER = int(time.time()) + 10**6
 
 
-@pytest.mark.parametrize("exp", [LATER, float(LATER), LATER + 0.5, str(LATER), 10**15, 1e300])
+@pytest.mark.parametrize("exp", [LATER, float(LATER), LATER + 0.5, str(LATER), 10**15, 1e300], ids=type)
 def test_whoever_has_a_token_hands_out_keys_for_no_longer_however_its_end_is_written(
     keys: Mapping[str, jwt.PyJWK], exp: Any
 ) -> None:

@@ -3,6 +3,7 @@
 import errno
 import random
 import socket
+from itertools import cycle
 
 from serve.errors import ConfigError
 
@@ -11,6 +12,7 @@ _FIRST, _END = 20_000, 30_000
 BLOCK_SIZE = 200
 # Single ports: in no gateway's block, beyond those that Ray Serve takes by default, below those of the system.
 _SINGLE_FIRST, _SINGLE_END = 31_100, 32_700
+_singles = cycle(random.sample(range(_SINGLE_FIRST, _SINGLE_END), _SINGLE_END - _SINGLE_FIRST))
 
 _claims: list[int] = []  # descriptors that hold the blocks for as long as this process lives
 
@@ -39,11 +41,11 @@ def claim_block() -> range:
 
 
 def free_port() -> int:
-    """Returns a port that nothing listens on now, and that no gateway, Ray or the system hands out meanwhile."""
-    while True:
-        port = random.randrange(_SINGLE_FIRST, _SINGLE_END)
-        if not is_taken(port):
-            return port
+    """Returns a port that nothing listens on now, and that no gateway, Ray or the system hands out meanwhile.
+
+    Each comes once, since whoever asks for several has nothing listen on the first when it asks for the second.
+    """
+    return next(port for port in _singles if not is_taken(port))
 
 
 def claim_admin_port(first: int, taken: int) -> int:

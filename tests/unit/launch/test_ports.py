@@ -47,6 +47,11 @@ def test_a_taken_port_is_told_with_the_way_out() -> None:
         ports.require_free(taken.getsockname()[1])
 
 
+def test_no_free_port_is_given_twice_although_nothing_listens_yet() -> None:
+    given = [ports.free_port() for _ in range(500)]
+    assert len(set(given)) == len(given)
+
+
 def test_a_free_port_is_free_and_in_no_gateways_block() -> None:
     port = ports.free_port()
     ports.require_free(port)

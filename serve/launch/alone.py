@@ -93,7 +93,8 @@ class LoneGateway:
         deadline_s = asyncio.get_running_loop().time() + timeout_s
         while self._listener.ongoing and asyncio.get_running_loop().time() < deadline_s and not stop.is_set():
             with suppress(TimeoutError):
-                await asyncio.wait_for(stop.wait(), _LOOK_S)
+                async with asyncio.timeout(_LOOK_S):
+                    await stop.wait()
 
 
 @asynccontextmanager

@@ -170,7 +170,8 @@ class Accounts:
     async def end(self) -> None:
         """Reports a last time, once `run` has ended: the usage since its last report, and all that is not spent."""
         with suppress(TimeoutError):  # the ledger may be gone with the cluster
-            await asyncio.wait_for(self.sync(last=True), _END_S)
+            async with asyncio.timeout(_END_S):
+                await self.sync(last=True)
 
     async def sync(self, *, last: bool = False) -> None:
         """Reports everything to the ledger and adopts what it grants. The last time, nothing will be needed any more,

@@ -141,6 +141,9 @@ class RedisStore:
 
     async def _asked(self, answer: Awaitable[Found]) -> Found:
         """Returns an answer of the server's; its errors name the server and never a password."""
+        task = asyncio.current_task()
+        assert task is not None
+        cancellations = task.cancelling()
         try:
             async with asyncio.timeout(_TIMEOUT_S):
                 return await answer
@@ -150,6 +153,9 @@ class RedisStore:
             raise SharedStateError(
                 f"The store of limits at {place} can't be used: {text}", retry_after_s=1.0
             ) from None  # fmt: skip
+        finally:
+            if task.cancelling() > cancellations:  # redis-py writes in `asyncio.wait_for`, which in 3.11 swallows one
+                raise asyncio.CancelledError
 
 
 class _Credentials(CredentialProvider):

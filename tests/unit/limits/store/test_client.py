@@ -1,5 +1,6 @@
 """How the store is reached: passwords, rights, TLS, and what errors say."""
 
+import asyncio
 import logging
 import shutil
 import subprocess
@@ -132,3 +133,26 @@ async def test_a_report_about_many_limits_is_answered_whole(folder: Path) -> Non
     assert {meter: grant.level for meter, grant in grants.items()} == {
         meter: holding.terms.capacity for meter, holding in holdings.items()
     }
+
+
+async def test_a_task_that_is_cancelled_while_the_store_is_asked_ends(tmp_path: Path) -> None:
+    async def keep_asking(store: RedisStore) -> None:
+        while True:
+            await store.spending({"tenant:a": 1.0}, NOVEMBER)
+            await asyncio.sleep(30)
+
+    server = StoreServer(tmp_path)
+    await server.start()
+    store = RedisStore(server.config)
+    try:
+        for turns in range(40):  # of the event loop, before it is cancelled; the answer takes some ten
+            await store.describe()
+            task = asyncio.create_task(keep_asking(store))
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            task.cancel()
+            await asyncio.wait({task}, timeout=10)
+            assert task.cancelled(), turns
+    finally:
+        await store.close()
+        server.stop()

@@ -7,6 +7,7 @@ PYTHONS := 3.11 3.12 3.13
 BIN := .venv/bin
 READY := .venv/.ready
 UV := $(BIN)/uv pip
+PYTEST ?= $(BIN)/python -m pytest
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
@@ -66,13 +67,13 @@ build/agents/%/.ready: requirements/agents/%.txt | $(READY)
 # A test of stopping has a cluster of its own, which mostly waits: two at a time.
 STOPPING := tests/ray/test_stopping.py
 test: test-fast $(AGENTS) ## every test on one node, the real engines included
-	@$(BIN)/python -m pytest tests/engine tests/ray --ignore $(STOPPING)
-	@$(BIN)/python -m pytest $(STOPPING) --numprocesses 2
+	@$(PYTEST) tests/engine tests/ray --ignore $(STOPPING)
+	@$(PYTEST) $(STOPPING) --numprocesses 2
 
 # Component tests mostly wait, so that there are two for each core.
 test-fast: $(READY) ## without Ray and without engines, on all cores
-	@$(BIN)/python -m pytest tests/unit --numprocesses logical --dist worksteal
-	@$(BIN)/python -m pytest tests/component --numprocesses $$((2 * $$(nproc))) --dist loadfile --no-loadscope-reorder
+	@$(PYTEST) tests/unit --numprocesses logical --dist worksteal
+	@$(PYTEST) tests/component --numprocesses $$((2 * $$(nproc))) --dist loadfile --no-loadscope-reorder
 
 .PHONY: test-python
 test-python: $(READY) ## what needs no real engine, on another Python: make test-python VERSION=3.12
@@ -83,10 +84,10 @@ check-vllm: $(READY) ## the plug-ins against another vLLM: make check-vllm VERSI
 
 .PHONY: test-up test-chaos
 test-up: $(READY) ## `ray up` on loopback, with an sshd of the test's own; then updates, growth and deaths under load (7 minutes)
-	@$(BIN)/python -m pytest tests/up tests/chaos
+	@$(PYTEST) tests/up tests/chaos
 
 test-chaos: $(READY) ## the latter with 5,000 requests for each rolling update (15 minutes)
-	@SPECGATE_UPDATE_REQUESTS=5000 $(BIN)/python -m pytest tests/chaos --timeout=1800 -rP
+	@SPECGATE_UPDATE_REQUESTS=5000 $(PYTEST) tests/chaos --timeout=1800 -rP
 
 .PHONY: test-faults
 test-faults: $(READY) ## clocks, disks, names, networks and more that fail under load, as a table (5 minutes; ARGS="--only NAME")
@@ -94,7 +95,7 @@ test-faults: $(READY) ## clocks, disks, names, networks and more that fail under
 
 .PHONY: test-agents agents
 test-agents: $(READY) $(AGENTS) ## client libraries and the installed agents through whole tool loops, scripted engines
-	@$(BIN)/python -m pytest tests/agents --numprocesses logical --dist loadscope
+	@$(PYTEST) tests/agents --numprocesses logical --dist loadscope
 
 KIMI_PYTHON ?= python3.13
 agents: $(READY) ## install the agents that test-agents runs where they are installed (needs npm; 1.5 GB)
@@ -107,14 +108,14 @@ agents: $(READY) ## install the agents that test-agents runs where they are inst
 
 .PHONY: test-page screenshots
 test-page: $(READY) ## the dashboard in a headless Chromium; needs a browser (SPECGATE_BROWSER says which)
-	@$(BIN)/python -m pytest tests/page -rs
+	@$(PYTEST) tests/page -rs
 
 screenshots: $(READY) ## take the pictures of the page in docs/images again
 	@$(BIN)/python -m tests.page.screenshots
 
 .PHONY: trace-picture
 trace-picture: $(READY) ## draw docs/images/trace.svg again, from a request to real engines
-	@SPECGATE_TRACE_PICTURE=1 $(BIN)/python -m pytest tests/engine/test_traces.py -rs
+	@SPECGATE_TRACE_PICTURE=1 $(PYTEST) tests/engine/test_traces.py -rs
 
 lint: $(READY) ## ruff, mypy --strict, import contracts, every import declared in pyproject.toml
 	@$(BIN)/ruff check .

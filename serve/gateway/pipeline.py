@@ -22,7 +22,7 @@ from serve.errors import (
 from serve.gateway.deadline import Deadlines
 from serve.guard.attempt_result import ResultSink
 from serve.guard.history import repair_history
-from serve.guard.path import GuardedPath
+from serve.guard.path import GuardedPath, rerun_order
 from serve.guard.plain import PlainPath
 from serve.guard.transcript import NULL_TRANSCRIPTS, AnyTranscripts
 from serve.http1.asgi import DIRECT, Receive, Scope, Send
@@ -345,7 +345,8 @@ class Gateway:
                 if attempt.response.is_stream or not attempt.response.broken:
                     raise
             await held.release()  # of a whole answer that broke off nothing is out: another engine may have one
-            attempt = await self._attempts.first_response(request, candidates, held, on_try)
+            others_first = rerun_order(candidates, [attempt.candidate])
+            attempt = await self._attempts.first_response(request, others_first, held, on_try)
             await relay(exchange, attempt, self._telemetry)
 
     def _is_guarded(self, path: str, decision: Decision) -> bool:

@@ -475,6 +475,20 @@ class TestEngineFaults:
             status, headers, _ = await post(stack.url, CHAT)
         assert (status, headers["x-specgate-pool"]) == (200, "standard")
 
+    @pytest.mark.parametrize("resume", ["all", "off"])
+    async def test_a_whole_answer_that_breaks_off_is_asked_of_another_pool(self, resume: str) -> None:
+        async def breaks(engine: Engine, send: Any, _: bytes) -> None:
+            await start(send, kind="application/json", content_length="1000")
+            await send({"type": "http.response.body", "body": b'{"id": "half', "more_body": True})
+            await asyncio.sleep(0.05)
+            raise ConnectionResetError
+
+        engine, settings = Engine(breaks), config()
+        settings["models"]["m"]["guard"] = {"resume": resume}
+        async with running(settings, pools(engine, answering())) as stack:
+            status, headers, _ = await post(stack.url, CHAT)
+        assert (status, headers["x-specgate-pool"], len(engine.requests)) == (200, "standard", 1)
+
     async def test_a_stream_that_breaks_ends_with_one_error_frame_and_no_done(self) -> None:
         async def breaks(engine: Engine, send: Any, _: bytes) -> None:
             await start(send, kind="text/event-stream", content_length="1000")

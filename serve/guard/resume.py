@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack
 from functools import partial
 from typing import Literal, NamedTuple, TypeVar
 
@@ -228,12 +227,11 @@ class Resumes:
             CannotResumeError: No engine answers, or as raised by `work`.
         """
         for candidate in candidates:
-            async with AsyncExitStack() as resources:
-                try:
-                    ask = await resources.enter_async_context(self._attempts.asking(request, candidate))
+            try:
+                async with self._attempts.asking(request, candidate) as ask:
                     return await work(ask, candidate)
-                except GatewayError:
-                    continue
+            except GatewayError:
+                continue
         raise CannotResumeError("unreachable" if candidates else "engine")
 
 

@@ -1,8 +1,11 @@
 import json
 from datetime import date
 
+import pytest
+
 from policies import Override, PolicySettings, RequestFeatures, compile_policy, decide, explain
 from policies.advisory import Cure
+from policies.classes import MODIFIERS
 
 TOOLS = RequestFeatures("m", tools=1, tool_choice="auto")
 
@@ -41,6 +44,18 @@ def test_what_the_caller_could_change_is_tried(pools, advisory):
     assert [each["change"] for each in report["would_change"]] == ["leave out `stop`"]
     report = explained(pools(), (), TOOLS._replace(preference=False))
     assert [each["change"] for each in report["would_change"]] == ["leave out `enable_speculative: false`"]
+
+
+# What a caller can't leave out of a request without asking for something else.
+GIVEN = {"strict", "grammar", "history"}
+
+
+@pytest.mark.parametrize("name", sorted(set(MODIFIERS) - GIVEN))
+def test_what_forbids_speculation_and_can_be_left_out_is_named(pools, advisory, name):
+    request = RequestFeatures.of_classes("m", [name])
+    report = explained(pools(), (advisory(unsafe=(name,)),), request)
+    assert not report["speculative"]
+    assert len(report["would_change"]) == 1
 
 
 def test_optimism_is_offered_for_a_suspicion(pools, advisory):

@@ -34,6 +34,7 @@ argument of `Exception.__init__`, every other argument has a default, and what a
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, ClassVar
@@ -45,8 +46,8 @@ def encode_json(value: Any) -> bytes:
 
 
 def retry_after(delay_s: float) -> str:
-    """Returns the value of a `Retry-After` header, in whole seconds; empty if there is nothing to wait for."""
-    return str(max(1, round(delay_s))) if delay_s else ""
+    """Returns the value of a `Retry-After` header, in whole seconds, never fewer; empty if nothing is to wait for."""
+    return str(math.ceil(delay_s)) if delay_s else ""
 
 
 class GatewayError(Exception):

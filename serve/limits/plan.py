@@ -195,4 +195,4 @@ def over_quota(quota: Quota, spent: float, now: datetime) -> QuotaError:
         f"The quota of {quota.limit} weighted tokens a month for the {kind} {name!r} is spent ({spent:.0f}). "
         f"A new one begins on {begins:%Y-%m-%d}, by UTC."
     )
-    return QuotaError(message, retry_after_s=float(math.ceil((begins - now).total_seconds())))
+    return QuotaError(message, retry_after_s=(begins - now).total_seconds())

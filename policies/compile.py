@@ -9,11 +9,10 @@ from policies.classes import masks_of_all
 from policies.errors import PolicyError
 from policies.facts import PoolFacts
 from policies.freshness import NEWER_ENGINE, NOT_QUALIFIED, newer_engine, not_qualified
-from policies.policy import Lift, ModelPolicy, Pin, Policy, Rule, ServingOption, digest_of
+from policies.policy import MODES, Lift, ModelPolicy, Pin, Policy, Rule, ServingOption, digest_of
 from policies.qualification import Qualification
 from policies.settings import Override, PolicySettings
 
-MODES = ("speculative", "opt_out", "standard")  # in order of preference
 _ANY = masks_of_all(["any"])
 FAILED = "qualification-failed"
 """The reason against what an engine drafted wrongly when it was qualified."""

@@ -139,7 +139,7 @@ class Shortlist(NamedTuple):
     """A decision in the making.
 
     Attributes:
-        contenders: In the configuration's order.
+        contenders: By mode, as `MODES` has it, and in the configuration's order.
         suspended: Contenders that only a test keeps out.
     """
 

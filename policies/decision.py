@@ -92,7 +92,7 @@ class Decision(Struct, frozen=True, cache_hash=True):
     Attributes:
         reasons: For and against every pool, sorted by effect.
         candidates: All allowed ones, best first: the first is the decision, the others are for retries and reruns.
-            None if the request is refused.
+            Empty if the request is refused.
         tiers: For each candidate the number of its tier, within which the load may reorder; empty if the order is
             settled.
         suspended: Candidates that only quarantine keeps from being allowed.

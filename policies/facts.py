@@ -18,13 +18,13 @@ TOLD = (
 @dataclass(frozen=True, slots=True)
 class PoolFacts:
     """One pool of identically configured replicas. None means unknown, except for `method`: there it is no speculation,
-    which is written `none`.
+    for which configurations write `none`.
 
     Attributes:
         family: Model family in the words of the advisories: `kimi-k2`, `qwen3.6`, ...
         quantization: Variant of the weights, such as `nvfp4` or `fp8`.
         drafter: Name or path of the draft model; `none` for methods without one.
-        method: vLLM's name for the speculative method; `none` without speculation. On a remote pool the default is
+        method: vLLM's name for the speculative method; None without speculation. On a remote pool the default is
             `unknown`, which matches every advisory on methods.
         engine: `vllm`, `sglang`, `sim`, ...
         runner: Generation of vLLM's model runner, `v1` or `v2`.

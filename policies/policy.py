@@ -13,6 +13,8 @@ from policies.decision import Cell, Decision
 from policies.facts import PoolFacts
 from policies.settings import PolicySettings
 
+MODES = ("speculative", "opt_out", "standard")  # of an option, in order of preference
+
 
 @dataclass(frozen=True, slots=True)
 class Lift:
@@ -47,7 +49,7 @@ class ServingOption:
     """One option to serve a request: a pool and its mode.
 
     Attributes:
-        mode: `speculative`, `opt_out` or `standard`.
+        mode: One of `MODES`.
         place: In the configuration's order; identical pools, alike in all but their name, share one.
     """
 

@@ -6,9 +6,8 @@ from collections.abc import Iterable, Mapping
 from policies.classes import BIT, CHECKED, class_of, masks_of
 from policies.decision import Cell
 from policies.errors import PolicyError
-from policies.policy import Policy, QuarantineReason, ServingOption
+from policies.policy import MODES, Policy, QuarantineReason, ServingOption
 
-_REFERENCE_ORDER = ("speculative", "opt_out", "standard")  # the last is the best
 _KINDS = tuple(name for name, bit in BIT.items() if bit & CHECKED and name != "plain")
 _EXAMPLE = class_of(BIT["tools_auto"] | BIT["strict"] | BIT["thinking"])
 
@@ -26,7 +25,7 @@ def reference_pool(policy: Policy, model: str) -> str | None:
     there is nothing to compare with.
     """
     options = policy.models[model].options
-    best = max(options, key=lambda option: (_REFERENCE_ORDER.index(option.mode), -option.place))
+    best = max(options, key=lambda option: (MODES.index(option.mode), -option.place))
     return None if best.mode == "speculative" else best.pool
 
 

@@ -35,7 +35,7 @@ _CLIENTS_FAULT = frozenset({400, 404, 413})
 _CLIENTS_LIMIT = (RateLimitError, QuotaError)  # a full pool is 429 as well, but no limit of the client's
 
 
-class Translation(Api):
+class DialectApi(Api):
     """A dialect, for one request: policy, guard and engines see a chat request and a chat answer.
 
     Args:

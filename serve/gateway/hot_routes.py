@@ -1,8 +1,8 @@
 """The apps that respond to inference requests, by path: what bypasses the web framework."""
 
+from serve.dialects.api import ContextOf, DialectApi
 from serve.dialects.dialect import Dialect
 from serve.dialects.table import DIALECTS
-from serve.dialects.translation import ContextOf, Translation
 from serve.gateway.pipeline import Gateway
 from serve.http1.asgi import AsgiApp, Receive, Scope, Send
 from serve.request.completion import COMPLETION_PATHS
@@ -24,7 +24,7 @@ class DialectApp:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Responds to one POST, as `Gateway.__call__` does."""
-        await self._gateway.respond(Translation(self._dialect, self._context_of), scope, receive, send)
+        await self._gateway.respond(DialectApi(self._dialect, self._context_of), scope, receive, send)
 
 
 def hot_routes(gateway: Gateway, context_of: ContextOf = lambda _: None) -> dict[str, AsgiApp]:

@@ -19,9 +19,8 @@ _LONG_BYTES = 256 * 1024
 # Of objects and lists, of members, of values and of escapes. Texts may hold such marks too; log-probabilities of 20,000
 # tokens are fewer, and so is all that a model says at once.
 _MOST_MARKS = {b"{[": 500_000, b":": 500_000, b",": 600_000, b"\\": 1_000_000}
-MAX_FRAME_BYTES = (
-    1024 * 1024
-)  # of a frame that somebody waits for as a whole; a chunk of an answer has some hundred bytes
+# Of a frame that somebody waits for as a whole; a chunk of an answer has some hundred bytes.
+MAX_FRAME_BYTES = 1024 * 1024
 
 
 def encode_frame(payload: Mapping[str, Any]) -> bytes:

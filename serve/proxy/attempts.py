@@ -19,7 +19,7 @@ from serve.load.live_load import AnyLoad
 from serve.load.sent import AnySent
 from serve.proxy.attribution import Answering
 from serve.proxy.held import Held
-from serve.proxy.outgoing import Pools
+from serve.proxy.outgoing import OutgoingRequests
 from serve.proxy.routed_request import RoutedRequest
 from serve.proxy.span_attributes import attempt_attributes, attempt_name, tell_beginning, tell_usage
 from serve.proxy.upstream import Upstream, UpstreamResponse
@@ -164,7 +164,7 @@ class Attempts:
         self._max_attempts = config.limits.max_attempts
         self._pass_baggage = "baggage" in config.requests.pass_headers
         self._pools = pools
-        self._outgoing = Pools(config, reports=load.learns)
+        self._outgoing = OutgoingRequests(config, reports=load.learns)
         self._upstream = upstream
         self._telemetry = telemetry
 
@@ -382,7 +382,7 @@ class Attempts:
             request.continued or PASS,  # makes a continuation the whole answer
             meter,  # measures the usage, and takes it out again if only we have asked for it
             out.rename,  # puts our name of the model in place of the engine's
-            out.parsed,  # reads raw text, if the engine hands that on
+            out.reader,  # reads raw text, if the engine hands that on
         )
         several = request.features.n > 1 or is_list(request.parsed.prompt)
         return Attempt(slot.candidate, response, out.ids, stages, several)

@@ -23,6 +23,8 @@ class Attribution(Struct):
         model: Empty until the request is decided.
         pool: Empty until a pool is tried; after a rerun still the first pool that responded.
         speculative: `on` or `off`.
+        reasons: Of the decision, and what came up after it.
+        reran: Where it was run again or goes on, as a header says it; empty if it was not.
         headers: specgate's own response headers.
         limits: The response's headers on limits.
         faults: What went wrong on the way to the response, in words of few.
@@ -37,6 +39,8 @@ class Attribution(Struct):
     model: str = ""
     pool: str = ""
     speculative: str = "off"
+    reasons: list[str] = []
+    reran: str = ""
     headers: dict[str, str] = {}
     limits: RawHeaders = []
     faults: list[str] = []
@@ -49,13 +53,14 @@ class Attribution(Struct):
     def decided(self, decision: Decision) -> None:
         """Names the model and the reasons of the decision."""
         self.model = decision.model
-        self.headers["x-specgate-reasons"] = ",".join([reason.advisory for reason in decision.reasons])
+        self.reasons = [reason.advisory for reason in decision.reasons]
+        self.headers["x-specgate-reasons"] = ",".join(self.reasons)
 
     def add_reason(self, reason: str) -> None:
         """Adds a reason that came up after the decision."""
-        reasons = [*filter(None, self.headers.get("x-specgate-reasons", "").split(","))]
-        if reason not in reasons:
-            self.headers["x-specgate-reasons"] = ",".join([*reasons, reason])
+        if reason not in self.reasons:
+            self.reasons.append(reason)
+            self.headers["x-specgate-reasons"] = ",".join(self.reasons)
 
     def tried(self, candidate: Candidate) -> None:
         """Names the candidate to which the request goes now."""
@@ -73,4 +78,4 @@ class Attribution(Struct):
             kept_tokens: Of that answer; 0 for a rerun from the start.
         """
         resumed = f"; resumed={kept_tokens}; from={broken.pool}" if kept_tokens else ""
-        self.headers["x-specgate-rerun"] = candidate.pool + resumed
+        self.headers["x-specgate-rerun"] = self.reran = candidate.pool + resumed

@@ -1,4 +1,4 @@
-"""The headers that pass in either direction, and a request's ids."""
+"""The headers that pass in either direction, and a request's ids; specgate's own are in `attribution`."""
 
 import random
 import re

@@ -87,9 +87,8 @@ class Journal:
         kept = Ended(
             time.time(), exchange.request_id, served.engine_id, exchange.principal.tenant.name, path, status, error,
             served.model or asked, served.request_class, served.pool, served.speculative,
-            served.headers.get("x-specgate-rerun", ""), served.headers.get("x-specgate-reasons", ""),
-            tuple(served.faults), exchange.streaming, served.waited_s, served.first_token_s,
-            time.monotonic() - exchange.arrived_s,
+            served.reran, ",".join(served.reasons), tuple(served.faults), exchange.streaming, served.waited_s,
+            served.first_token_s, time.monotonic() - exchange.arrived_s,
         )  # fmt: skip
         self._last.append(kept)
         if not failed:

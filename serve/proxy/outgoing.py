@@ -60,7 +60,7 @@ class Outgoing(Struct, frozen=True):
         ids: Takes the ids of the answer's tokens out, if they are asked for.
         meter: Of the answer's usage.
         rename: Puts our name of the model into the answer, if the engine has another.
-        parsed: Reads the answer's raw text, if the engine does not parse it.
+        reader: Reads the answer's raw text, if the engine does not parse it.
         drafts: Takes out what the engine reports of its drafts, unless the caller is to see it.
     """
 
@@ -68,12 +68,12 @@ class Outgoing(Struct, frozen=True):
     ids: TokenIds | None
     meter: AnyMeter
     rename: Stage
-    parsed: Stage
+    reader: Stage
     drafts: Stage
 
 
-class Pools:
-    """The pools of one configuration, as far as what is sent to them depends on them.
+class OutgoingRequests:
+    """Makes attempts of requests: what is sent to a pool's engines, and how their answers are read.
 
     Args:
         config: The pools, and which headers pass.
@@ -91,7 +91,7 @@ class Pools:
                 pool.served_name,
                 pool.reasoning_field,
                 model.guard.mode in ("heal", "strict"),
-                resumes(model, pool),
+                tells_ids(model, pool),
                 goes_on(model, pool),
             )
             for name, model, pool_name, pool in config.each_pool()
@@ -155,8 +155,8 @@ class Pools:
         kept = None if request.continued is None else request.continued.prefix
         meter = charge.attempt(lambda: Meter(candidate.pool, candidate.speculative, takes_usage_out, ids, kept))
         drafts = PASS if request.sees_drafts else WITHOUT_DRAFTS
-        read = raw.reader(parsed, reports=request.guarded) if raw else PASS
-        return Outgoing(patch, ids, meter, rename, read, drafts)
+        reader = raw.reader(parsed, reports=request.guarded) if raw else PASS
+        return Outgoing(patch, ids, meter, rename, reader, drafts)
 
     def headers(self, request: RoutedRequest, endpoint: Endpoint, number: int) -> dict[str, str]:
         """Returns the headers of an attempt; engines mix up requests that share an id, so that each has its own."""
@@ -175,7 +175,7 @@ def _may_resume(request: RoutedRequest) -> bool:
     return not asked and obstacle(request.features) is None
 
 
-def resumes(model: ModelConfig, pool: PoolConfig) -> bool:
+def tells_ids(model: ModelConfig, pool: PoolConfig) -> bool:
     """Returns whether answers of a pool may be gone on with, and its engines can do so: only vLLM's tell all ids."""
     known = model.grammar not in (AUTO, NO_GRAMMAR) and pool.kind != "sim"
     return known and engine_of(pool) == "vllm" and model.guard.heals and model.guard.resume != "off"

@@ -1,7 +1,7 @@
-"""Cuts the bytes of a stream into frames: the one place that knows how server-sent events may be written and cut.
+"""Cuts the bytes of a stream into frames: the one place that knows how server-sent events may be cut.
 
 Line ends may be LF, CR LF or CR, a byte order mark may come first, comments and other fields may stand between, and the
-network may cut anywhere.
+network may cut anywhere. What a frame holds is read in `http1.sse`.
 """
 
 import re

@@ -1,4 +1,4 @@
-"""The stages that read nothing but bytes: our name of a model for the engine's, and the watch for a stream's end."""
+"""Stages of any answer: our name of a model for the engine's, a stream's end, and what engines report of drafts."""
 
 import json
 import re

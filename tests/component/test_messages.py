@@ -16,7 +16,7 @@ from support.guard_stack import config, healing
 from support.stack import Stack, listening, running
 
 from lab.sim import SimSettings
-from serve.dialects.translation import dropped_header
+from serve.dialects.api import dropped_header
 from serve.errors import InvalidRequestError
 from serve.gateway.explanation import explanation
 from serve.gateway.hot_routes import hot_routes

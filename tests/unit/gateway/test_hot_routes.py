@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
+from serve.dialects.api import DialectApi
 from serve.dialects.table import DIALECTS
-from serve.dialects.translation import Translation
 from serve.gateway.hot_routes import hot_routes
 from serve.proxy.exchange import Api
 
@@ -33,5 +33,5 @@ async def test_each_request_in_another_api_has_a_translation_of_its_own(path: st
     for _ in range(2):
         await app({}, None, None)  # type: ignore[arg-type]
     first, second = gateway.apis
-    assert isinstance(first, Translation)
+    assert isinstance(first, DialectApi)
     assert first is not second

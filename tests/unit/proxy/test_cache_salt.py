@@ -15,7 +15,7 @@ from serve.config.compiled_policy import compile_for
 from serve.config.gateway import GatewayConfig
 from serve.proxy.attribution import Attribution
 from serve.proxy.cache_salt import knows_salts
-from serve.proxy.outgoing import Pools
+from serve.proxy.outgoing import OutgoingRequests
 from serve.proxy.routed_request import RoutedRequest
 from serve.request.field_rules import RequestReader
 from serve.routing.class_queue import Asker
@@ -35,10 +35,10 @@ def config(facts: dict[str, Any], requests: dict[str, Any] | None = None, **acce
 
 
 @cache
-def parts(text: str) -> tuple[RequestReader, Pools]:
+def parts(text: str) -> tuple[RequestReader, OutgoingRequests]:
     """Returns what reads a body, and what an engine gets, for a configuration."""
     config = GatewayConfig.parse(json.loads(text))
-    pools = Pools(config, reports=False)
+    pools = OutgoingRequests(config, reports=False)
     pools.adopt(compile_for(config, {}))
     return RequestReader(config.requests), pools
 

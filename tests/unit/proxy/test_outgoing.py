@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from policies import Candidate, Decision, RequestFeatures
 from serve.config.gateway import GatewayConfig
 from serve.proxy.attribution import Attribution
-from serve.proxy.outgoing import Pools
+from serve.proxy.outgoing import OutgoingRequests
 from serve.proxy.routed_request import RoutedRequest
 from serve.request.completion import parse
 from serve.request.patch import BodyPatch
@@ -20,9 +20,9 @@ ENGINE = {"kind": "vllm"}
 REMOTE = {"kind": "remote", "url": "http://unused", "facts": {"method": "none"}}
 
 
-def pools(pool: dict[str, Any], *, reports: bool = False, guard: str = "heal") -> Pools:
+def pools(pool: dict[str, Any], *, reports: bool = False, guard: str = "heal") -> OutgoingRequests:
     model = {"family": "qwen3", "grammar": "hermes", "guard": {"mode": guard}, "pools": {"p": pool}}
-    return Pools(GatewayConfig.parse({"models": {"m": model}}), reports=reports)
+    return OutgoingRequests(GatewayConfig.parse({"models": {"m": model}}), reports=reports)
 
 
 def request(*, guarded: bool = False, **members: Any) -> RoutedRequest:
@@ -44,7 +44,7 @@ def request(*, guarded: bool = False, **members: Any) -> RoutedRequest:
     )
 
 
-def sent(pools: Pools, asked: RoutedRequest, *, opt_out: bool = False, speculative: bool = False) -> bytes:
+def sent(pools: OutgoingRequests, asked: RoutedRequest, *, opt_out: bool = False, speculative: bool = False) -> bytes:
     candidate = Candidate("p", opt_out=opt_out, speculative=speculative)
     return pools.outgoing(asked, candidate).patch.apply(asked.body)
 

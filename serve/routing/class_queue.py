@@ -98,6 +98,7 @@ class ClassQueue(Generic[T]):
         self.waiting: dict[str, dict[T, None]] = {}
         self._joined_s: dict[T, float] = {}
         self._counters: dict[str, float] = {}
+        self._running = 0  # items that have a slot
         self._served = ""  # the tenant that was served last
         self._given: dict[str, float] = {}  # since the last report
         self._reported: Mapping[str, float] = {}
@@ -123,25 +124,28 @@ class ClassQueue(Generic[T]):
     def lift(self, asker: Asker) -> None:
         """Takes from a tenant that comes back what it would have saved up while it wanted nothing.
 
-        It keeps enough for its first request to be next, or a full pool would let it wait for another tenant's too.
+        It keeps enough for as many requests to be next as run now. If it kept one, a tenant whose requests come at
+        random, and that uses less than its share, would wait as one that uses more, whenever two of them meet.
         """
         tenant = asker.tenant
         if tenant in self.waiting:
             return
         counters = self._counters
         floor = min(map(counters.__getitem__, self.waiting)) if self.waiting else counters.get(self._served, 0.0)
-        kept = asker.cost / asker.weight
+        kept = max(1, self._running) * asker.cost / asker.weight
         if tenant in self._elsewhere:  # it never went away
             kept = max(kept, self._kept)
         counters[tenant] = max(counters.get(tenant, 0.0), floor - kept)
 
     def begin(self, asker: Asker) -> Turn:
         self._served = asker.tenant
+        self._running += 1
         if self._reserved is not None:
             self._reserved.take(self._rank)
         return Turn(self, asker)
 
     def end(self) -> None:
+        self._running -= 1
         if self._reserved is not None:
             self._reserved.give_back(self._rank)
 

@@ -37,10 +37,10 @@ from serve.stream.token_ids import TokenIds
 from serve.telemetry.instruments import Telemetry
 from serve.telemetry.spans import fail, inject
 
-# What is tried again. A pool's other replicas may have answers where one is unreachable or fails, but not where the
-# engine says that it is busy: then only another pool is asked, and the last refusal goes to the client.
+# What is tried again: errors, and statuses with whether other replicas of the pool may answer. They may where one is
+# unreachable or fails; where the engine says that it is busy only another pool is asked, and the last refusal is sent.
 _RETRIED = (PoolUnavailableError, OverloadedError, DeadlineError)
-_SAME_POOL_MAY_ANSWER = {429: False, 500: True, 502: True, 503: True, 504: True}
+_RETRIED_STATUSES = {429: False, 500: True, 502: True, 503: True, 504: True}
 _OK = 200
 _LOWEST_SERVER_ERROR = 500
 _FIRST_CANDIDATE_TRIES = 2
@@ -212,9 +212,9 @@ class Attempts:
                 status = attempt.response.status
                 if failed and status < _LOWEST_SERVER_ERROR:
                     self._distrust(request, failed)
-                if status not in _SAME_POOL_MAY_ANSWER:
+                if status not in _RETRIED_STATUSES:
                     return attempt
-                if _SAME_POOL_MAY_ANSWER[status]:
+                if _RETRIED_STATUSES[status]:
                     failed.append(slot)
                 else:
                     left.drop((pool,))

@@ -24,7 +24,7 @@ class RoutedRequest(Struct, frozen=True):
         parsed: The body as the client sent it, parsed.
         guarded: True if the guard checks the response, so that our parsers must report what they can't read.
         attempt_numbers: Numbers of the attempts to come, reruns included.
-        attribution: Has the request's id at engines, and notes their faults and what else the log says of the request.
+        attribution: The exchange's. Has the request's id at engines, and notes their faults and what else the log says.
         charge: Has a meter for each attempt.
         asker: On whose behalf slots are asked for.
         continued: Makes the answer the whole one, if the request goes on with one that was cut.

@@ -12,7 +12,7 @@ from serve.guard.core.call_assembly import HeldCall
 from serve.guard.core.call_guard import CallCheck
 from serve.guard.core.choice import AttemptGuard, ChoiceGuard
 from serve.guard.core.chunk import ARGUMENTS, TextPlace, UsageSum, choices_of, lone_delta, stop_of
-from serve.guard.core.client_view import ClientView, Delta, LiveCall, Step, chunks_of
+from serve.guard.core.client_view import ClientView, Delta, Step, chunks_of
 from serve.guard.core.expectation import Expectation
 from serve.guard.core.live_prefix import sound_part
 from serve.guard.core.state import GuardState
@@ -111,11 +111,6 @@ class Guard:
     def finished(self) -> bool:
         """True if each of them has ended, as far as its engine goes."""
         return not self._unfinished(done=False)
-
-    @property
-    def live_calls(self) -> dict[int, LiveCall]:
-        """The calls of which a part has gone out, and not yet their end, by choice: what follows must go on there."""
-        return {index: view.live for index, view in self._views.items() if view.live is not None}
 
     @property
     def awaits_usage(self) -> bool:

@@ -143,19 +143,6 @@ def test_of_two_reruns_the_second_may_continue_where_the_first_contradicts() -> 
     assert arguments_in(message) == [CODE]
 
 
-def test_what_has_gone_out_of_which_call_is_known_to_whoever_resumes() -> None:
-    guard = Guard(GuardConfig(), BODY, live=True)
-    sent = [
-        out for each in streamed('{"path": "a", "content": ""}', CODE[:400], reason=None) for out in guard.feed(each)
-    ]
-    live = guard.live_calls[0]
-    received = read(sent)["calls"]
-    assert (live.index, live.id, live.name, live.sent) == (
-        1,
-        *(received[1][name] for name in ("id", "name", "arguments")),
-    )
-
-
 def test_a_call_that_the_length_cut_stays_unfinished_as_the_reason_says() -> None:
     message, guard = answered(streamed(CODE[:5000], reason="length"))
     assert CODE.startswith(arguments_in(message)[0])

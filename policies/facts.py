@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from policies.errors import PolicyError
 from policies.qualification import Qualification
 
 Scalar = str | int | float | bool | None
@@ -60,6 +61,15 @@ class PoolFacts:
     proven: frozenset[str] = frozenset()
     canary_share: float | None = None
     qualification: Qualification | None = None
+
+    def __post_init__(self) -> None:
+        """Refuses the word for no speculation, under which a pool would count as one that drafts.
+
+        Raises:
+            PolicyError: The method is `none`.
+        """
+        if self.method == "none":
+            raise PolicyError(f"pool {self.pool!r}: without speculation `method` is None, which files call `none`")
 
     @property
     def speculative(self) -> bool:

@@ -4,7 +4,7 @@ from datetime import date
 
 import pytest
 
-from policies import Override, PolicyError, PolicySettings, RequestFeatures, compile_policy, decide
+from policies import Override, PolicyError, PolicySettings, PoolFacts, RequestFeatures, compile_policy, decide
 from policies.advisory import Evidence
 
 PLAIN = RequestFeatures("m")
@@ -292,3 +292,9 @@ def test_a_suspicion_that_the_engine_dies_holds_free_text_too(advisory, pools, o
             assert decided.speculative is not held, (kills, request.tools)
         proven = compile_policy(pools(proven=frozenset({"plain"})), [suspicion], settings)
         assert decide(proven, RequestFeatures("m"), None).speculative
+
+
+def test_a_pool_without_drafts_can_not_be_taken_for_one_that_speculates():
+    assert not PoolFacts("m", "p").speculative
+    with pytest.raises(PolicyError, match="`method` is None"):
+        PoolFacts("m", "p", method="none")

@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from policies import RequestFeatures
 from serve.config.gateway import GatewayConfig
-from serve.request.completion import CompletionRequest
+from serve.request.completion import NONE, CompletionRequest
 from serve.request.features import FeatureReader
 from serve.request.field_rules import RequestReader
 from serve.request.model_suffix import NO_SPECULATION, put_own_name, take_suffix
@@ -54,7 +54,7 @@ class BodyReader:
             GatewayError: The request is wrong.
         """
         body, parsed, patch = self._requests.read(body)
-        if parsed.tools or parsed.tool_choice or parsed.response_format:
+        if parsed.tools or parsed.tool_choice or parsed.response_format or parsed.structured_outputs is not NONE:
             check_schemas(parsed, self._limits)
         if parsed.model.endswith(NO_SPECULATION):
             take_suffix(patch, parsed, self._features.names)

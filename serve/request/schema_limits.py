@@ -4,7 +4,8 @@ import msgspec
 
 from serve.config.gateway import LimitsConfig
 from serve.errors import InvalidRequestError
-from serve.request.completion import Choice, CompletionRequest
+from serve.request.completion import NONE, Choice, CompletionRequest
+from serve.request.structured import schema_of
 
 
 def check_schemas(request: CompletionRequest, limits: LimitsConfig) -> None:
@@ -24,6 +25,8 @@ def check_schemas(request: CompletionRequest, limits: LimitsConfig) -> None:
     schemas = [(bytes(tool.function.parameters), "tools") for tool in tools if tool.function]
     if form is not None and form.json_schema is not None:
         schemas.append((bytes(form.json_schema.schema), "response_format"))
+    if request.structured_outputs is not NONE:
+        schemas.append((schema_of(request.structured_outputs), "structured_outputs"))
     size = 0
     nodes = 0
     for schema, param in schemas:

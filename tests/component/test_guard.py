@@ -5,7 +5,7 @@ from typing import Any
 
 import openai
 import pytest
-from support.engines import Engine, answering, chunk, end, frame, start, streaming
+from support.engines import Engine, answering, chunk, end, frame, start, streaming, whole
 from support.guard_harness import TOOLS, calls_of, chunks_of, read, tools_request
 from support.guard_stack import chunks_in, config, healing, post
 from support.stack import running
@@ -103,6 +103,22 @@ class TestUntouched:
 
 
 class TestRerun:
+    @pytest.mark.parametrize("stream", [True, False])
+    async def test_json_asked_for_in_vllms_own_field_is_healed(self, stream: bool) -> None:
+        schema = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+        body = {"model": "m", "messages": HELLO, "stream": stream, "structured_outputs": {"json": schema}}
+
+        def saying(text: str) -> Engine:
+            if stream:
+                return streaming([frame(chunk({"content": text})), frame(chunk({}, "stop")), DONE])
+            return answering(whole(text))
+
+        engines = {("m", "speculative"): saying('{"city": "Be'), ("m", "standard"): saying('{"city": "Bern"}')}
+        async with running(config(), engines) as stack:
+            _, _, answer = await post(stack.url, body)
+        message = read(chunks_in(answer)[:-1]) if stream else message_of(answer)
+        assert message["content"] == '{"city": "Bern"}'
+
     async def test_a_whole_answer_says_where_it_was_rerun_and_counts_the_tokens_of_both(self) -> None:
         body = tools_request(1, model="m", tool_choice="required")
         async with healing(CUT) as (stack, judged):

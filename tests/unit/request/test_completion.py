@@ -52,6 +52,11 @@ def said(expectation: Expectation) -> dict[str, Any]:
         {"tool_choice": ALLOWED},
         {"tools": None, "response_format": None, "stream_options": None},
         {"response_format": {"type": "json_object"}},
+        {"response_format": None, "structured_outputs": {"json": SCHEMA}},
+        {"response_format": None, "structured_outputs": {"json": json.dumps(SCHEMA)}},
+        {"response_format": None, "structured_outputs": {"json_object": True}},
+        {"response_format": None, "structured_outputs": {"json": "{no schema"}},
+        {"response_format": None, "structured_outputs": {"regex": "a+"}},
         {"messages": [{"role": "tool", "content": "x"}]},
         {"n": 2},
     ],
@@ -66,7 +71,7 @@ def test_what_a_response_must_satisfy_is_read_and_nothing_else_is_built() -> Non
     sent = body(seed=1, stop=["x"], stop_token_ids=[7])
     expected = LazyRequest(parse(sent))
     assert (expected["stop"], expected["stop_token_ids"]) == (["x"], [7])
-    assert len(expected) == len(set(expected)) == 9
+    assert len(expected) == len(set(expected)) == 10
     with pytest.raises(KeyError):
         expected["seed"]
 

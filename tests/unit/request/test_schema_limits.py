@@ -40,6 +40,23 @@ def test_schemas_over_a_limit_are_refused_and_told_which_setting_it_is(
     assert f"limits.{setting} is {limit}" in str(caught.value)
 
 
+@pytest.mark.parametrize("in_text", [False, True])
+def test_a_schema_in_vllms_own_field_is_bounded_too(in_text: bool) -> None:
+    schema = nested(65)
+    structured = {"json": json.dumps(schema) if in_text else schema}
+    body = {"model": "m", "messages": [], "structured_outputs": structured}
+    with pytest.raises(InvalidRequestError) as caught:
+        check_schemas(parse(json.dumps(body).encode()), LimitsConfig())
+    assert caught.value.param == "structured_outputs"
+    assert "limits.max_schema_depth is 64" in str(caught.value)
+
+
+@pytest.mark.parametrize("odd", [{"regex": "{" * 100}, {"json": 1}, "x", ["{"] * 100])
+def test_what_is_no_schema_in_vllms_own_field_is_left_to_the_engine(odd: Any) -> None:
+    body = {"model": "m", "messages": [], "structured_outputs": odd}
+    check_schemas(parse(json.dumps(body).encode()), LimitsConfig())
+
+
 def test_a_hundred_and_fifty_tools_with_nine_nullable_properties_are_an_ordinary_request() -> None:
     optional = {"anyOf": [{"type": "string"}, {"type": "null"}], "default": None, "title": "Of a tool server"}
     schema = {"type": "object", "properties": {f"p{n}": optional for n in range(9)}, "required": ["p0"]}

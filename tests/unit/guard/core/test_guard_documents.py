@@ -1,5 +1,8 @@
 """The guard over strict JSON answers: streamed as a valid prefix, continued by a rerun, never contradicted."""
 
+import json
+from typing import Any
+
 import pytest
 from support.guard_harness import CLEAN, broken, chunk, chunks_of, healed, json_request, read, through
 
@@ -57,3 +60,24 @@ def test_a_document_against_its_strict_schema_keeps_its_last_character() -> None
     sent = through(guard, [chunk({"content": '{"city": "Bern"}'}), chunk({}, "stop")])
     assert read(sent)["content"] == '{"city": "Bern"'
     assert read(sent)["error"]
+
+
+PLAN = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+
+
+@pytest.mark.parametrize("asked", [{"json": PLAN}, {"json": json.dumps(PLAN)}, {"json_object": True}])
+def test_json_that_vllms_own_field_asks_for_is_judged_like_that_of_a_response_format(asked: dict[str, Any]) -> None:
+    body = {"model": "m", "messages": [{"role": "user", "content": "Plan."}], "structured_outputs": asked}
+    for text, outcome in [('{"city": "Bern"}', Outcome.CLEAN), ('{"city": "Be', Outcome.TRUNCATED), ("Bern", None)]:
+        guard = Guard(GuardConfig(reruns=0), body)
+        sent = through(guard, [chunk({"content": text}), chunk({}, "stop")])
+        assert bool(read(sent).get("error")) is (outcome is not Outcome.CLEAN)
+        assert guard.verdicts[0].outcome in (outcome or Outcome.INVALID_JSON,)
+
+
+@pytest.mark.parametrize("asked", [{"regex": "Be.*"}, {"choice": ["Bern"]}, {"json": "{no schema"}, {"json": 1}, {}])
+def test_what_vllms_own_field_asks_for_without_json_is_no_document(asked: dict[str, Any]) -> None:
+    guard = Guard(GuardConfig(reruns=0), {"model": "m", "messages": [], "structured_outputs": asked})
+    sent = through(guard, [chunk({"content": "Bern"}), chunk({}, "stop")])
+    assert read(sent)["content"] == "Bern"
+    assert guard.verdicts[0].outcome is Outcome.CLEAN

@@ -3,7 +3,6 @@
 import errno
 import random
 import socket
-from itertools import cycle
 
 from serve.errors import ConfigError
 
@@ -12,9 +11,8 @@ _FIRST, _END = 20_000, 30_000
 BLOCK_SIZE = 200
 # Single ports: in no gateway's block, beyond those that Ray Serve takes by default, below those of the system.
 _SINGLE_FIRST, _SINGLE_END = 31_100, 32_700
-_singles = cycle(random.sample(range(_SINGLE_FIRST, _SINGLE_END), _SINGLE_END - _SINGLE_FIRST))
 
-_claims: list[int] = []  # descriptors that hold the blocks for as long as this process lives
+_claims: list[int] = []  # descriptors that hold ports and blocks for as long as this process lives
 
 
 def claim_block() -> range:
@@ -41,11 +39,22 @@ def claim_block() -> range:
 
 
 def free_port() -> int:
-    """Returns a port that nothing listens on now, and that no gateway, Ray or the system hands out meanwhile.
+    """Claims a port for the rest of this process's life: one that no gateway, Ray or the system hands out.
 
-    Each comes once, since whoever asks for several has nothing listen on the first when it asks for the second.
+    Nobody else is given it, in this process or another, although nothing may listen there for a while.
+
+    Raises:
+        ConfigError: None is free.
     """
-    return next(port for port in _singles if not is_taken(port))
+    for port in random.sample(range(_SINGLE_FIRST, _SINGLE_END), _SINGLE_END - _SINGLE_FIRST):
+        claim = _claim(f"specgate-port-{port}")
+        if claim is None:
+            continue
+        if _can_be_bound(port):
+            _claims.append(claim.detach())
+            return port
+        claim.close()
+    raise ConfigError(f"no port between {_SINGLE_FIRST} and {_SINGLE_END} is free")
 
 
 def claim_admin_port(first: int, taken: int) -> int:
@@ -79,6 +88,16 @@ def is_taken(port: int) -> bool:
     """True if something listens on the port of the loopback address."""
     with socket.socket() as probe:
         return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def _can_be_bound(port: int) -> bool:
+    """True if nobody has the port, not even a connection that was closed a minute ago."""
+    with socket.socket() as probe:
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
 
 
 def _claim(name: str) -> socket.socket | None:

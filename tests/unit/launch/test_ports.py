@@ -47,9 +47,37 @@ def test_a_taken_port_is_told_with_the_way_out() -> None:
         ports.require_free(taken.getsockname()[1])
 
 
-def test_no_free_port_is_given_twice_although_nothing_listens_yet() -> None:
-    given = [ports.free_port() for _ in range(500)]
-    assert len(set(given)) == len(given)
+def test_no_free_port_is_given_twice_although_nothing_listens_yet(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither in this process nor in another at the same time."""
+    code = "from serve.launch.ports import free_port; print(free_port(), flush=True); input()"
+    other = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert other.stdout is not None
+    port = int(other.stdout.readline())
+    monkeypatch.setattr(ports, "_SINGLE_FIRST", port)
+    monkeypatch.setattr(ports, "_SINGLE_END", port + 1)
+    with pytest.raises(ConfigError, match="is free"):
+        ports.free_port()
+    other.communicate("\n")
+    assert ports.free_port() == port
+    with pytest.raises(ConfigError, match="is free"):
+        ports.free_port()
+
+
+def test_a_port_whose_last_connection_was_just_closed_is_not_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever binds it without SO_REUSEADDR, as Ray does, is refused."""
+    with socket.socket() as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        port = listener.getsockname()[1]
+        with socket.create_connection(("127.0.0.1", port)):
+            accepted, _ = listener.accept()
+            accepted.close()  # it closes first, and so waits
+    assert not ports.is_taken(port)
+    monkeypatch.setattr(ports, "_SINGLE_FIRST", port)
+    monkeypatch.setattr(ports, "_SINGLE_END", port + 1)
+    with pytest.raises(ConfigError, match="is free"):
+        ports.free_port()
 
 
 def test_a_free_port_is_free_and_in_no_gateways_block() -> None:

@@ -67,15 +67,25 @@ def _canonical(spelling: str) -> Iterator[str]:
 
 
 def _forms(spelling: str) -> Iterator[str]:
-    """Yields what is left of a spelling without its prefix, without its counter, and without both."""
+    """Yields what is left of a spelling without its prefix, without its counter, and without both.
+
+    Signs beside either may be the name's own: `functions_a_0` is `a` or `_a`, or `a_`.
+    """
     prefix = _PREFIX.match(spelling)
-    for body in (spelling, spelling[prefix.end() :]) if prefix else (spelling,):
+    starts = (0, prefix.end(), prefix.end() - (spelling[prefix.end() - 1] in _SEPARATORS)) if prefix else (0,)
+    for body in dict.fromkeys(spelling[start:] for start in starts):
+        yield from _with_fewer_signs(body)
         bare = body.rstrip(_SEPARATORS)
-        yield bare
         digits = len(bare) - len(bare.rstrip(_DIGITS))
         if digits <= _MOST_DIGITS:
             for count in range(1, digits + 1):
-                yield bare[:-count].rstrip(_SEPARATORS)
+                yield from _with_fewer_signs(bare[:-count])
+
+
+def _with_fewer_signs(text: str) -> Iterator[str]:
+    """Yields a text without the signs at its end, and with one more of them each time."""
+    bare = text.rstrip(_SEPARATORS)
+    return (text[:end] for end in range(len(bare), len(text) + 1))
 
 
 def plain(name: str) -> str:

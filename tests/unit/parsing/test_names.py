@@ -68,6 +68,8 @@ def test_a_spelling_of_two_tools_is_either() -> None:
     assert set(Names(["step", "step1"]).meant_by("functionsstep1")) == {"step", "step1"}
     assert Names(["step", "step1"]).meant_by("functions.step1") == ["step1"]
     assert set(Names(["a.b", "a_b"]).meant_by("functions-a-b-0")) == {"a.b", "a_b"}
+    assert set(Names(["a", "_a", "a_"]).meant_by("functions_a_0")) == {"a", "_a", "a_"}
+    assert Names(["a", "b"]).meant_by("functions_a_0") == ["a"]
     assert Names(["call"]).meant_by("call_3") == []
     assert Names(["call"]).meant_by("call:3") == ["call"]
 

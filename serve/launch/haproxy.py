@@ -6,7 +6,12 @@ becomes HAProxy (docs/adr/0024-haproxy-wrapper.md):
 - No splicing of requests: with it, HAProxy does not notice that a client has left, and the engine works on for nobody.
 - Statistics and metrics listen on the loopback address (`SPECGATE_HAPROXY_STATS_HOST` changes it), and the admin socket
   belongs to its owner.
-- A client has 30 s to send a request's head.
+- A client has 30 s to send a request's head, and as much of the body as one buffer holds. Only then it goes to a
+  replica, since HAProxy can resend what it holds whole, and no client sends head and body in one piece.
+- A client's connection has one of its own to a replica, where Ray's template has it take any that is idle. Those of a
+  replica that has left are dead: HAProxy tries one after the other, and then closes the client's connection without a
+  word. A browser asks again at that, other clients do not.
+- HAProxy may try six times: over a dead connection, then thrice until it takes the replica for dead and asks another.
 - HAProxy's predecessor closes a connection with an answer that says so, never under a request that is on its way; what
   stays silent ends with `timeout http-keep-alive`. `close-spread-time` closes both, and what has just connected, at a
   moment drawn by chance. The request goes through its successor, since the replicas that it knows may be gone by then.
@@ -29,9 +34,13 @@ import sys
 from pathlib import Path
 
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
-_HEAD_TIMEOUT_S = 30
+_ARRIVAL_S = 30
 _OURS = "    tune.http.maxhdr 1000\n"
-_DEFAULTS = f"    option idle-close-on-response\n    timeout http-request {_HEAD_TIMEOUT_S}s\n"
+_DEFAULTS = f"""    option idle-close-on-response
+    option http-buffer-request
+    timeout http-request {_ARRIVAL_S}s
+    retries 6
+"""
 _CLOSE_SPREAD = re.compile(r"^    close-spread-time .*\n", re.MULTILINE)
 _NO_ROUTE = re.compile(r"^    http-request return status 404 .*$", re.MULTILINE)
 _FRONTEND = re.compile(r"^    bind (\S*):(\d+)\n(?:(?![a-z]).*\n)*?(?=    (?:use|default)_backend )", re.MULTILINE)
@@ -39,7 +48,9 @@ _ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}
 _SERVERS = "    # Servers in this backend\n"
 _IS_NO_ROUTE = "{ status 404 } { res.hdr(content-type) -m beg text/plain }"
 _RETRY_AFTER_S = 1
+_LOWEST_SERVER_ERROR = 500
 _ERRORS = {
+    408: ("Request Timeout", "request_timeout", f"The request took longer than {_ARRIVAL_S} s to arrive."),
     502: ("Bad Gateway", "gateway_failed", "The gateway replica failed before it answered. Please try again."),
     503: ("Service Unavailable", "gateway_unavailable", "No gateway replica takes requests now. Please try again."),
     504: ("Gateway Timeout", "gateway_timeout", "The gateway replica did not answer in time."),
@@ -54,6 +65,7 @@ def harden(config: str, folder: Path, stats_host: str = "127.0.0.1") -> str:
     for found, replacement in (
         ("    option splice-request\n", ""),
         ("    mode http\n", f"    mode http\n{_DEFAULTS}"),
+        ("    http-reuse always\n", "    http-reuse never\n"),
         ("    tune.bufsize ", f"{_OURS}    tune.bufsize "),
         ("    balance ", f"{errors}    balance "),  # the last `errorfile` of a status counts: behind Ray's own
         (" mode 666 level admin", " mode 600 level admin"),
@@ -74,7 +86,8 @@ def harden(config: str, folder: Path, stats_host: str = "127.0.0.1") -> str:
 def write_errors(folder: Path) -> None:
     """Writes the responses that HAProxy gives in a replica's place, one file a status."""
     for status, (phrase, code, message) in _ERRORS.items():
-        error = {"message": message, "type": "upstream_error", "param": None, "code": code}
+        kind = "invalid_request_error" if status < _LOWEST_SERVER_ERROR else "upstream_error"
+        error = {"message": message, "type": kind, "param": None, "code": code}
         body = json.dumps({"type": "error", "error": error})  # read by clients of either API: HAProxy knows of none
         head = [
             f"HTTP/1.1 {status} {phrase}",

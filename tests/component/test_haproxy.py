@@ -16,7 +16,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from http.client import HTTPConnection
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -93,12 +93,14 @@ def wait_for(port: int) -> None:
 
 
 @contextmanager
-def haproxy_before(tmp_path: Path, ports: dict[str, int]) -> Iterator[tuple[str, "subprocess.Popen[bytes]"]]:
+def haproxy_before(
+    tmp_path: Path, ports: dict[str, int], template: str = CONFIG
+) -> Iterator[tuple[str, "subprocess.Popen[bytes]"]]:
     """HAProxy as our wrapper starts it before two ports; its URL and process."""
     config = tmp_path / "haproxy.cfg"
     plain = tmp_path / "500.http"  # what Ray's template gives for all of HAProxy's own errors
     plain.write_text("HTTP/1.1 500 Internal Server Error\r\n\r\nInternal Server Error")
-    config.write_text(CONFIG.format(**ports, plain=plain, **node_environment(str(tmp_path))))
+    config.write_text(template.format(**ports, plain=plain, **node_environment(str(tmp_path))))
     with running(write_launcher(tmp_path), "-db", "-f", config) as process:
         wait_for(ports["front"])
         yield f"http://127.0.0.1:{ports['front']}", process
@@ -151,6 +153,78 @@ async def test_a_client_whose_gateways_are_all_gone_gets_openais_error_and_may_r
                 await client.models.list()
     assert (raised.value.status_code, raised.value.code) == (503, "gateway_unavailable")
     assert raised.value.response.headers["retry-after"] == "1"
+
+
+class Leaving:
+    """A gateway that answers until it is told to leave: it reads one request more, and is gone without an answer."""
+
+    def __init__(self) -> None:
+        self.leaves = False
+        self.requests = 0
+
+    async def __aenter__(self) -> "Leaving":
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0, limit=2**17)
+        self.port: int = self._server.sockets[0].getsockname()[1]
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._server.close()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with closing(writer), suppress(asyncio.IncompleteReadError, ConnectionError):
+            while True:
+                head = await reader.readuntil(b"\r\n\r\n")
+                await reader.readexactly(int(head.partition(b"content-length: ")[2].partition(b"\r")[0] or 0))
+                self.requests += 1
+                if self.leaves:
+                    self._server.close()
+                    return
+                await asyncio.sleep(0.1)
+                writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")
+
+
+@pytest.mark.parametrize("size", [2, 40_000])
+@pytest.mark.parametrize("kept", [True, False], ids=["kept", "fresh"])
+async def test_no_request_is_lost_by_a_gateway_that_leaves_before_haproxy_hears_of_it(
+    tmp_path: Path, kept: bool, size: int
+) -> None:
+    """Of another gateway HAProxy knows only Ray's own proxy, to which it turns when it takes the gateway for dead."""
+    found = "server b 127.0.0.1:{b}\n"
+    last_resort = CONFIG.replace("{a}\n", "{a} check observe layer4 error-limit 3 on-error mark-down\n")
+    last_resort = last_resort.replace(found, f"{found[:-1]} backup\n")
+    async with Leaving() as gateway, Leaving() as proxy:
+        ports = {"front": free_port(), "a": gateway.port, "b": proxy.port}
+        with ExitStack() as held:
+            await asyncio.to_thread(held.enter_context, haproxy_before(tmp_path, ports, last_resort))
+            clients = [await asyncio.open_connection("127.0.0.1", ports["front"]) for _ in range(9)]
+            for _, writer in clients:
+                held.enter_context(closing(writer))
+            fresh = clients.pop()
+            assert set(await asyncio.gather(*(status_in_two_pieces(*each, size) for each in clients))) == {200}
+            answered, gateway.leaves = gateway.requests, True
+            assert await status_in_two_pieces(*(clients[0] if kept else fresh), size) == 200
+            assert gateway.requests > answered, "it was asked, and left without an answer"
+
+
+async def status_in_two_pieces(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, size: int) -> int:
+    """Sends head and body apart, as clients do, and returns the status; 0 if the connection is closed instead."""
+    writer.write(b"POST /v1/chat/completions HTTP/1.1\r\nhost: here\r\ncontent-length: %d\r\n\r\n" % size)
+    await asyncio.sleep(0.05)
+    writer.write(b"x" * size)
+    return int((await reader.read(2**16))[9:12] or 0)
+
+
+async def test_a_client_that_does_not_finish_its_request_is_told_so(tmp_path: Path) -> None:
+    ports = {name: free_port() for name in ("front", "a", "b")}
+    hasty = CONFIG.replace("global\n", "    timeout http-request 1s\nglobal\n")
+    with haproxy_before(tmp_path, ports, hasty):
+        reader, writer = await asyncio.open_connection("127.0.0.1", ports["front"])
+        with closing(writer):
+            writer.write(b"POST /v1/chat/completions HTTP/1.1\r\nhost: here\r\ncontent-length: 9\r\n\r\n{")
+            head, _, body = (await reader.read()).partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 408 ")
+    error = json.loads(body)["error"]
+    assert (error["type"], error["code"]) == ("invalid_request_error", "request_timeout")
 
 
 @contextmanager

@@ -49,6 +49,7 @@ listen stats
         "  bind *:{{",
         "    tune.bufsize {{",
         "    balance {{",
+        "    http-reuse always\n",
         "    http-request return status 404 ",
         "    # Servers in this backend\n",
         "    close-spread-time {{",

@@ -61,14 +61,14 @@ class ChatMessage(Struct, gc=False):
     tool_calls: list[_Skipped] | None = None
 
 
-class _JsonSchema(Struct, gc=False):
+class JsonSchema(Struct, gc=False):
     strict: bool | None = None
     schema: Raw = NONE
 
 
 class Format(Struct, gc=False):
     type: str
-    json_schema: _JsonSchema | None = None
+    json_schema: JsonSchema | None = None
 
 
 class _Named(Struct, gc=False):

@@ -25,7 +25,7 @@ from serve.request.completion import (
 )
 from serve.request.patch import BodyPatch
 from serve.request.sampling import has_penalties, is_unspeculable
-from serve.request.structured import form_of
+from serve.request.structured import format_of
 from serve.request.thinking import set_switch, thinks
 
 PREFERENCE_HEADER = "x-enable-speculative"
@@ -123,19 +123,17 @@ def features_of(
         InvalidRequestError: The request contradicts itself or asks for something that does not exist.
     """
     choice = _tool_choice(request)
-    kind = request.response_format.type if request.response_format else "text"
-    structured = given(request.structured_outputs)
-    in_json = form_of(request.structured_outputs) if structured and kind == "text" else None
-    kind = in_json or kind
+    form = format_of(request)
+    kind = form.type if form else "text"
     return RequestFeatures(
         model=request.model,
         stream=bool(request.stream),
         tools=len(request.tools) if request.tools else 0,
         tool_choice=choice,
         strict_tools=_any_strict(request.tools),
-        strict_schema=kind == "json_schema" and (in_json is not None or _strict_schema(request.response_format)),
+        strict_schema=kind == "json_schema" and _strict_schema(form),
         response_format=None if kind == "text" else kind,
-        structured_outputs=structured,
+        structured_outputs=given(request.structured_outputs),
         guided=_guided(request),
         thinking=thinks(request, thinks_by_default, thinking)
         if _speaks_of_thinking(request)

@@ -1,9 +1,9 @@
-"""What vLLM's `structured_outputs` asks for, where that is JSON: vLLM makes the same of a `response_format`."""
+"""The JSON that a request wants: by its `response_format`, or by vLLM's own `structured_outputs`."""
 
 import msgspec
 from msgspec import Raw
 
-from serve.request.completion import MALFORMED, NONE
+from serve.request.completion import MALFORMED, NONE, CompletionRequest, Format, JsonSchema
 
 
 class _Asked(msgspec.Struct, gc=False):
@@ -13,27 +13,27 @@ class _Asked(msgspec.Struct, gc=False):
 
 _asked = msgspec.json.Decoder(_Asked)
 _text = msgspec.json.Decoder(str)
+_no_value = msgspec.json.Decoder(Raw)
 
 
-def form_of(structured_outputs: Raw) -> str | None:
-    """Returns the type of the `response_format` that asks for the same, if there is one."""
-    asked = _read(structured_outputs)
-    if bytes(asked.json)[:1] in (b"{", b'"'):
-        return "json_schema"
-    return "json_object" if bytes(asked.json_object) == b"true" else None
+def format_of(request: CompletionRequest) -> Format | None:
+    """Returns the format that the answer must have, if any.
 
-
-def schema_of(structured_outputs: Raw) -> bytes:
-    """Returns the schema, which may stand in a string; `null` if there is none."""
-    schema = bytes(_read(structured_outputs).json)
+    vLLM makes `structured_outputs` of a JSON `response_format`, so that both are judged, bounded and routed alike.
+    """
+    form = request.response_format
+    if request.structured_outputs is NONE or (form is not None and form.type != "text"):
+        return form
     try:
-        return _text.decode(schema).encode() if schema.startswith(b'"') else schema
-    except MALFORMED:
-        return bytes(NONE)
-
-
-def _read(structured_outputs: Raw) -> _Asked:
-    try:
-        return _asked.decode(structured_outputs)
+        return _json_of(_asked.decode(request.structured_outputs)) or form
     except MALFORMED:  # the engine will say what it thinks of it
-        return _Asked()
+        return form
+
+
+def _json_of(asked: _Asked) -> Format | None:
+    schema = asked.json
+    if bytes(schema).startswith(b'"'):
+        schema = _no_value.decode(_text.decode(schema))
+    if bytes(schema).startswith(b"{"):
+        return Format("json_schema", JsonSchema(strict=True, schema=schema))
+    return Format("json_object") if bytes(asked.json_object) == b"true" else None

@@ -13,6 +13,7 @@ from serve.guard.core.prompt_text import PromptText
 from serve.guard.core.schema import Schema
 from serve.guard.core.schema_budget import Budget
 from serve.request.completion import MALFORMED, CompletionRequest, Format, Tool, not_json
+from serve.request.structured import format_of
 
 
 class LazyRequest(Mapping[str, Any]):
@@ -38,8 +39,7 @@ class LazyRequest(Mapping[str, Any]):
                 "tools": [_tool(tool) for tool in asked.tools or ()],
                 "tool_choice": msgspec.to_builtins(asked.tool_choice),
                 "parallel_tool_calls": asked.parallel_tool_calls,
-                "response_format": _format(asked.response_format),
-                "structured_outputs": _decoded(asked.structured_outputs),
+                "response_format": _format(format_of(asked)),
                 "stream_options": _decoded(asked.stream_options),
                 "n": asked.n,
                 "messages": [{"role": message.role} for message in (asked.messages or ())[-1:]],
@@ -123,9 +123,7 @@ class Expectation:
         self.forced: str | None = named if isinstance(named, str) else None
         self.calls_required = "required" in (choice, allowed.get("mode")) or self.forced is not None
         self.single = request.get("parallel_tool_calls") is False
-        self.document = _document(_mapping(request.get("response_format")), budget) or _structured(
-            _mapping(request.get("structured_outputs")), budget
-        )
+        self.document = _document(_mapping(request.get("response_format")), budget)
         self.wants_usage = bool(_mapping(request.get("stream_options")).get("include_usage"))
         self.prompt = PromptText(_body_of(request))
         self.near_copies = NearCopies(self.prompt)
@@ -176,19 +174,6 @@ def _document(form: Mapping[str, Any], budget: Budget) -> Schema | None:
         json_schema = _mapping(form.get("json_schema"))
         return Schema(json_schema.get("schema"), strict=json_schema.get("strict") is True, budget=budget)
     return None
-
-
-def _structured(asked: Mapping[str, Any], budget: Budget) -> Schema | None:
-    """Returns what JSON must satisfy that vLLM's own field asks for; its engines make that of a `response_format`."""
-    if asked.get("json_object") is True:
-        return Schema({"type": "object"}, strict=True, budget=budget)
-    schema = asked.get("json")
-    if isinstance(schema, str):
-        try:
-            schema = _decoded(schema.encode())
-        except (*MALFORMED, ValueError):  # the engine will say what it thinks of it
-            return None
-    return Schema(schema, strict=True, budget=budget) if isinstance(schema, Mapping) else None
 
 
 def _function(tool: Any) -> Mapping[str, Any]:

@@ -52,11 +52,6 @@ def said(expectation: Expectation) -> dict[str, Any]:
         {"tool_choice": ALLOWED},
         {"tools": None, "response_format": None, "stream_options": None},
         {"response_format": {"type": "json_object"}},
-        {"response_format": None, "structured_outputs": {"json": SCHEMA}},
-        {"response_format": None, "structured_outputs": {"json": json.dumps(SCHEMA)}},
-        {"response_format": None, "structured_outputs": {"json_object": True}},
-        {"response_format": None, "structured_outputs": {"json": "{no schema"}},
-        {"response_format": None, "structured_outputs": {"regex": "a+"}},
         {"messages": [{"role": "tool", "content": "x"}]},
         {"n": 2},
     ],
@@ -67,11 +62,40 @@ def test_the_guard_expects_the_same_as_of_the_whole_request(more: dict[str, Any]
     assert said(Expectation(LazyRequest(parse(sent)))) == said(Expectation(json.loads(sent)))
 
 
+@pytest.mark.parametrize(
+    ("structured", "form"),
+    [
+        ({"json": SCHEMA}, BODY["response_format"]),
+        ({"json": json.dumps(SCHEMA)}, BODY["response_format"]),
+        ({"json": SCHEMA, "json_object": None}, BODY["response_format"]),
+        ({"json_object": True}, {"type": "json_object"}),
+        ({"json": "{no schema"}, None),
+        ({"json": '"no schema"'}, None),
+        ({"json": 1}, None),
+        ({"regex": "a+"}, None),
+        ({}, None),
+        (["json"], None),
+    ],
+)
+@pytest.mark.parametrize("beside", [None, {"type": "text"}])
+def test_the_guard_expects_of_structured_outputs_what_it_expects_of_a_response_format(
+    structured: Any, form: Any, beside: Any
+) -> None:
+    either = body(structured_outputs=structured, response_format=beside), body(response_format=form)
+    sent, same = (said(Expectation(LazyRequest(parse(each)))) for each in either)
+    assert sent == same
+
+
+def test_a_response_format_goes_before_structured_outputs() -> None:
+    both = body(structured_outputs={"json_object": True})
+    assert said(Expectation(LazyRequest(parse(both)))) == said(Expectation(LazyRequest(parse(body()))))
+
+
 def test_what_a_response_must_satisfy_is_read_and_nothing_else_is_built() -> None:
     sent = body(seed=1, stop=["x"], stop_token_ids=[7])
     expected = LazyRequest(parse(sent))
     assert (expected["stop"], expected["stop_token_ids"]) == (["x"], [7])
-    assert len(expected) == len(set(expected)) == 10
+    assert len(expected) == len(set(expected)) == 9
     with pytest.raises(KeyError):
         expected["seed"]
 

@@ -9,6 +9,8 @@ from support.guard_harness import CLEAN, broken, chunk, chunks_of, healed, json_
 from lab.sim import SimSettings
 from serve.config.guard import GuardConfig
 from serve.guard.core import Guard, Outcome
+from serve.guard.core.expectation import LazyRequest
+from serve.request.completion import parse
 
 
 @pytest.mark.parametrize("strict", [True, False])
@@ -65,9 +67,14 @@ def test_a_document_against_its_strict_schema_keeps_its_last_character() -> None
 PLAN = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 
 
+def asked_of_vllm(structured: dict[str, Any]) -> LazyRequest:
+    body = {"model": "m", "messages": [{"role": "user", "content": "Plan."}], "structured_outputs": structured}
+    return LazyRequest(parse(json.dumps(body).encode()))
+
+
 @pytest.mark.parametrize("asked", [{"json": PLAN}, {"json": json.dumps(PLAN)}, {"json_object": True}])
 def test_json_that_vllms_own_field_asks_for_is_judged_like_that_of_a_response_format(asked: dict[str, Any]) -> None:
-    body = {"model": "m", "messages": [{"role": "user", "content": "Plan."}], "structured_outputs": asked}
+    body = asked_of_vllm(asked)
     for text, outcome in [('{"city": "Bern"}', Outcome.CLEAN), ('{"city": "Be', Outcome.TRUNCATED), ("Bern", None)]:
         guard = Guard(GuardConfig(reruns=0), body)
         sent = through(guard, [chunk({"content": text}), chunk({}, "stop")])
@@ -77,7 +84,7 @@ def test_json_that_vllms_own_field_asks_for_is_judged_like_that_of_a_response_fo
 
 @pytest.mark.parametrize("asked", [{"regex": "Be.*"}, {"choice": ["Bern"]}, {"json": "{no schema"}, {"json": 1}, {}])
 def test_what_vllms_own_field_asks_for_without_json_is_no_document(asked: dict[str, Any]) -> None:
-    guard = Guard(GuardConfig(reruns=0), {"model": "m", "messages": [], "structured_outputs": asked})
+    guard = Guard(GuardConfig(reruns=0), asked_of_vllm(asked))
     sent = through(guard, [chunk({"content": "Bern"}), chunk({}, "stop")])
     assert read(sent)["content"] == "Bern"
     assert guard.verdicts[0].outcome is Outcome.CLEAN

@@ -23,11 +23,12 @@ from bench.gateway import traffic
 from bench.gateway.runner import Workload, apply_load, tree_cpu_s, upstream
 from bench.gateway.sides import REPLICA
 from bench.peers import HOME, Running, ask, launched, stop_when_told
+from serve.launch.haproxy import harden, write_errors
 from serve.launch.ports import free_port
 
 RESULTS = Path(__file__).parents[1] / "results" / "scale.json"
 _CORES = sorted(os.sched_getaffinity(0))  # read before `_pin` gives some away
-# The parts of Ray Serve's template that touch a request; its cost depends on splicing and connection reuse.
+# The parts of Ray Serve's template that touch a request, for the wrapper to change as it does in a cluster.
 _HAPROXY = """
 global
     maxconn 4096
@@ -58,7 +59,8 @@ def balanced(replicas: Sequence[Running]) -> Iterator[Running]:
     port = free_port()
     servers = (f"    server r{n} {replica.url.removeprefix('http://')}" for n, replica in enumerate(replicas))
     config = HOME / "run" / f"haproxy-{port}.cfg"
-    config.write_text(_HAPROXY.format(port=port, servers="\n".join(servers)))
+    write_errors(config.parent)
+    config.write_text(harden(_HAPROXY.format(port=port, servers="\n".join(servers)), config.parent))
     process = subprocess.Popen([get_haproxy_binary(), "-f", str(config), "-db"], stderr=subprocess.DEVNULL)
     running = Running(f"http://127.0.0.1:{port}", None, process.pid)
     try:

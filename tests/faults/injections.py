@@ -19,6 +19,7 @@ import aiohttp
 import psutil
 from support.engines import chunk, end, frame, start
 
+from serve.launch.haproxy import harden
 from serve.launch.ports import free_port, is_taken
 from tests.faults.needs import haproxy, memory_cgroups
 from tests.faults.scene import COMPLETE, LONGEST_S, NOTHING, ROOT, Scene, outcome, session
@@ -352,7 +353,7 @@ def haproxy_before(folder: Path, port: int) -> Iterator[int]:
     program = haproxy()
     assert program is not None
     front, config = free_port(), folder / "haproxy.cfg"
-    config.write_text(_HAPROXY.format(front=front, port=port))
+    config.write_text(harden(_HAPROXY.format(front=front, port=port), folder))
     process = subprocess.Popen([program, "-db", "-f", config], stderr=subprocess.DEVNULL)
     try:
         while not is_taken(front):

@@ -55,6 +55,22 @@ async def answered(stack: Stack, *, stream: bool, **asked: Any) -> Any:
     return response
 
 
+async def failed(stack: Stack, **asked: Any) -> tuple[list[str], dict[str, Any]]:
+    """The kinds of the events of a stream that fails, and the error in the last, which the SDK raises as well."""
+    with pytest.raises(openai.APIError) as raised:
+        [event async for event in await stack.client.responses.create(**asked, stream=True)]
+    read = stack.client.responses.with_streaming_response.create(**asked, stream=True)
+    async with read as response:
+        lines = [line async for line in response.iter_lines() if line.startswith("data: ")]
+    events = [json.loads(line[6:]) for line in lines]
+    assert [event["sequence_number"] for event in events] == [*range(len(events))]
+    error, last = events[-2:]
+    said = last["response"]["error"]
+    assert said == {name: error[name] for name in said} == {name: error["error"][name] for name in said}
+    assert (raised.value.code, raised.value.message) == (said["code"], said["message"])
+    return [event["type"] for event in events], said
+
+
 def meant(asked: dict[str, Any]) -> list[Any]:
     """The calls that an engine without faults answers with."""
     body = json.loads(translated(asked["input"], **{key: value for key, value in asked.items() if key != "input"}).body)
@@ -84,22 +100,21 @@ class TestFaults:
         asked: dict[str, Any] = {"model": "m", "input": "x", "tools": FLAT, "tool_choice": "required"}
         async with healing(bad, standard=bad) as (stack, _):
             if not stream:
-                with pytest.raises(openai.APIStatusError) as failed:
+                with pytest.raises(openai.APIStatusError) as refused:
                     await stack.client.responses.create(**asked)
-                assert (failed.value.status_code, failed.value.code) == (502, "integrity_violation")
+                assert (refused.value.status_code, refused.value.code) == (502, "integrity_violation")
                 return
-            events = [event async for event in await stack.client.responses.create(**asked, stream=True)]
-        assert events[-1].type == "response.failed"
-        assert events[-1].response.error is not None
-        assert events[-1].response.error.code == "invalid_prompt"
-        assert not [event for event in events if event.type.endswith("item.done")]
+            kinds, error = await failed(stack, **asked)
+        assert kinds[-2:] == ["error", "response.failed"]
+        assert error["code"] == "invalid_prompt"
+        assert "response.output_item.done" not in kinds
 
     async def test_a_plain_stream_that_the_engine_breaks_off_has_failed(self) -> None:
         engine = streaming([frame(chunk({"content": "Once"}))])
         async with before(engine) as stack:
-            events = [event async for event in await stack.client.responses.create(model="m", input="x", stream=True)]
-        assert [event.type for event in events][-2:] == ["response.output_text.delta", "response.failed"]
-        assert events[-1].response.error.code == "server_error"  # type: ignore[union-attr]
+            kinds, error = await failed(stack, model="m", input="x")
+        assert kinds[-3:] == ["response.output_text.delta", "error", "response.failed"]
+        assert error["code"] == "server_error"
 
     @pytest.mark.parametrize("stream", [True, False])
     async def test_a_limit_of_tokens_makes_the_answer_incomplete_and_no_call_of_it_is_broken(
@@ -126,9 +141,9 @@ class TestErrors:
                 await stack.client.responses.create(model="m", input="x")
             assert refused.value.code == "context_length_exceeded"
             # Codex reads this code in a stream only.
-            events = [event async for event in await stack.client.responses.create(model="m", input="x", stream=True)]
-        assert [event.type for event in events][-1] == "response.failed"
-        assert events[-1].response.error.code == "context_length_exceeded"  # type: ignore[union-attr]
+            kinds, error = await failed(stack, model="m", input="x")
+        assert kinds[-2:] == ["error", "response.failed"]
+        assert error["code"] == "context_length_exceeded"
 
     @pytest.mark.parametrize(
         "asked",

@@ -83,7 +83,7 @@ def final(events: list[dict[str, Any]]) -> dict[str, Any]:
     for event in events:
         typed: Any = construct_type_unchecked(type_=cast(Any, ResponseStreamEvent), value=event)
         state.handle_event(typed)
-    terminal = [event for event in events if event["type"].split(".")[1] in ("completed", "incomplete", "failed")]
+    terminal = [event for event in events if event["type"].rpartition(".")[2] in ("completed", "incomplete", "failed")]
     assert terminal == [events[-1]]
     response: dict[str, Any] = terminal[0]["response"]
     return response

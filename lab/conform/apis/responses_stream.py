@@ -110,6 +110,7 @@ class StreamReader:
         self._open: dict[int, _OpenItem] = {}
         self._done: dict[int, Mapping[str, Any]] = {}
         self._over = False
+        self._failing = False
 
     def read(self, events: list[tuple[str, dict[str, Any]]]) -> None:
         """Reads all events."""
@@ -118,10 +119,13 @@ class StreamReader:
         turn.fault_unless(numbers == list(range(len(events))), "sequence numbers with a gap")
         for position, (kind, event) in enumerate(events):
             turn.fault_unless(not self._over, f"{kind} after the end")
+            turn.fault_unless(not self._failing or kind == "response.failed", f"{kind} after `error`")
             turn.fault_unless((kind == "response.created") == (position == 0), "response.created is not the first")
             turn.fault_unless(kind == "error" or "error" not in event, f"{kind} with an error in it")
             self._event(kind, event)
-        turn.fault_unless(self._over, "the stream has no end")
+        turn.fault_unless(
+            self._over, "`error` in place of response.failed" if self._failing else "the stream has no end"
+        )
 
     def _event(self, kind: str, event: Mapping[str, Any]) -> None:
         head, _, last = kind.rpartition(".")
@@ -138,9 +142,8 @@ class StreamReader:
         elif kind.endswith("_part.added") or kind.endswith("_part.done"):
             self._part(last, event)
         elif kind == "error":
-            self._over = True
-            self._turn.fail(event, "code")
-            self._turn.fault_unless(False, "`error` in place of response.failed")
+            self._failing = True
+            self._turn.fail(event.get("error") or event, "code")
 
     def _lifecycle(self, kind: str, response: Mapping[str, Any]) -> None:
         turn = self._turn

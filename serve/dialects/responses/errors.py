@@ -21,6 +21,7 @@ _FINAL = frozenset({IntegrityError.default_code, DeadlineError.default_code, Pol
 # Statuses that agents take for a fault of the network, where the request is at fault.
 _SHOWN = frozenset({ModelNotFoundError.status, PolicyConflictError.status})
 _TYPES = {429: "rate_limit_error"}
+_STREAM_TYPES = {"rate_limit_exceeded": "rate_limit_error", "server_error": "server_error"}
 
 
 def encode_error(failure: Failure, request_id: str) -> tuple[int, bytes]:
@@ -51,6 +52,16 @@ def stream_error(failure: Failure) -> dict[str, Any]:
     else:
         code = "server_error"
     return {"code": code, "message": _message(failure)}
+
+
+def error_members(error: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the members of an `error` event, which OpenAI documents side by side and sends in an object.
+
+    Args:
+        error: From `stream_error`.
+    """
+    members = {**error, "param": None}
+    return {**members, "error": {"type": _STREAM_TYPES.get(error["code"], "invalid_request_error"), **members}}
 
 
 def _message(failure: Failure) -> str:

@@ -7,7 +7,7 @@ import msgspec
 
 from serve.dialects.answer import REASONING, TEXT, Call
 from serve.dialects.failure import Failure
-from serve.dialects.responses.errors import stream_error
+from serve.dialects.responses.errors import error_members, stream_error
 from serve.dialects.responses.response import Item, ResponseObject, output_text, reasoning_part, text_status
 from serve.dialects.responses.tools import CustomText
 
@@ -92,8 +92,11 @@ class ResponsesEncoder:
         return b"".join([*events, self._event(ended["status"], {"response": ended})])
 
     def fail(self, failure: Failure) -> bytes:
-        failed = self._response.at("failed", self._output, error=stream_error(failure))
-        return self._event("failed", {"response": failed})
+        # OpenAI's own API sends both: there are clients that know only one of them.
+        error = stream_error(failure)
+        said = self._numbered("error", error_members(error))
+        failed = self._response.at("failed", self._output, error=error)
+        return said + self._event("failed", {"response": failed})
 
     def _open(self, kind: str) -> bytes:
         index = len(self._output)
@@ -213,8 +216,10 @@ class ResponsesEncoder:
         return self._event(name, {"response": self._response.at(status)})
 
     def _event(self, name: str, members: Mapping[str, Any]) -> bytes:
+        return self._numbered(f"response.{name}", members)
+
+    def _numbered(self, kind: str, members: Mapping[str, Any]) -> bytes:
         """Returns an event under the next sequence number."""
-        kind = f"response.{name}"
         event = {"type": kind, **members, "sequence_number": self._sequence}
         self._sequence += 1
         return f"event: {kind}\ndata: ".encode() + _encode(event) + b"\n\n"

@@ -176,7 +176,7 @@ class TestEnd:
         with pytest.raises(EngineError):
             stream.finish()
         events = events_in(data + stream.fail(Failure.of_error(EngineError("broken"))))
-        assert kinds(events) == ["created", "in_progress", "failed"]
+        assert kinds(events) == ["created", "in_progress", "error", "failed"]
 
     def test_an_engine_that_ends_without_a_reason_has_not_completed(self) -> None:
         stream = encoder()
@@ -191,7 +191,9 @@ class TestEnd:
         response = final(events)
         assert response["error"] == {"code": "invalid_prompt", "message": "No valid answer."}
         assert [item["type"] for item in response["output"]] == ["reasoning"]
-        assert "error" not in kinds(events)
+        said = {"code": "invalid_prompt", "message": "No valid answer.", "param": None}
+        assert {name: events[-2][name] for name in ("type", *said)} == {"type": "error", **said}
+        assert events[-2]["error"] == {"type": "invalid_request_error", **said}
 
     def test_usage_has_all_its_details_and_is_never_nothing(self) -> None:
         usage = final(encoded([chunk({"content": "x"}, "stop"), USAGE_CHUNK]))["usage"]

@@ -137,6 +137,7 @@ def test_reasoning_is_read_from_its_content_or_its_summary() -> None:
         (without(13), "no end"),
         (numbered([*events(), events()[13]]), "after the end"),
         (numbered([*events()[:5], {"type": "error", "code": "x", "message": "y"}]), "in place of response.failed"),
+        (numbered([*events()[:5], {"type": "error", "error": {}}, *events()[5:]]), "after `error`"),
         (changed(4, error={"message": "x"}), "with an error in it"),
     ],
 )
@@ -144,9 +145,13 @@ def test_every_rule_of_a_stream_can_be_broken(given: Events, fault: str) -> None
     assert fault in "; ".join(streamed(given).faults)
 
 
-def test_a_stream_may_fail_in_the_middle_of_an_item() -> None:
-    failed = response("failed", [], error={"code": "server_error", "message": "died"})
-    turn = streamed(numbered([*events()[:5], {"type": "response.failed", "response": failed}]))
+FAILED = response("failed", [], error={"code": "server_error", "message": "died"})
+ERROR = {"type": "server_error", "code": "server_error", "message": "died", "param": None}
+
+
+@pytest.mark.parametrize("before", [[], [{"type": "error", "error": ERROR}], [{**ERROR, "type": "error"}]])
+def test_a_stream_may_fail_in_the_middle_of_an_item(before: Events) -> None:
+    turn = streamed(numbered([*events()[:5], *before, {"type": "response.failed", "response": FAILED}]))
     assert (turn.faults, turn.end, turn.message, turn.code) == ([], End.ERROR, "died", "server_error")
 
 

@@ -4,8 +4,8 @@ import msgspec
 
 from serve.config.gateway import LimitsConfig
 from serve.errors import InvalidRequestError
-from serve.request.completion import Choice, CompletionRequest
-from serve.request.structured import format_of
+from serve.request.completion import NONE, Choice, CompletionRequest
+from serve.request.structured import schema_of
 
 
 def check_schemas(request: CompletionRequest, limits: LimitsConfig) -> None:
@@ -21,11 +21,12 @@ def check_schemas(request: CompletionRequest, limits: LimitsConfig) -> None:
     allowed = choice.allowed_tools if isinstance(choice, Choice) else None
     if allowed is not None and len(allowed.tools or ()) > limits.max_tools:
         raise _over("more allowed tools", "max_tools", limits.max_tools, "tool_choice")
-    form = format_of(request)
+    form = request.response_format
     schemas = [(bytes(tool.function.parameters), "tools") for tool in tools if tool.function]
     if form is not None and form.json_schema is not None:
-        field = "response_format" if form is request.response_format else "structured_outputs"
-        schemas.append((bytes(form.json_schema.schema), field))
+        schemas.append((bytes(form.json_schema.schema), "response_format"))
+    if request.structured_outputs is not NONE:
+        schemas.append((schema_of(request.structured_outputs), "structured_outputs"))
     size = 0
     nodes = 0
     for schema, param in schemas:

@@ -13,27 +13,36 @@ class _Asked(msgspec.Struct, gc=False):
 
 _asked = msgspec.json.Decoder(_Asked)
 _text = msgspec.json.Decoder(str)
-_no_value = msgspec.json.Decoder(Raw)
+_object = msgspec.json.Decoder(dict[str, Raw])
 
 
 def format_of(request: CompletionRequest) -> Format | None:
     """Returns the format that the answer must have, if any.
 
-    vLLM makes `structured_outputs` of a JSON `response_format`, so that both are judged, bounded and routed alike.
+    vLLM makes `structured_outputs` of a JSON `response_format`, so that both are judged and routed alike.
     """
     form = request.response_format
     if request.structured_outputs is NONE or (form is not None and form.type != "text"):
         return form
+    schema = schema_of(request.structured_outputs)
     try:
-        return _json_of(_asked.decode(request.structured_outputs)) or form
+        _object.decode(schema)
     except MALFORMED:  # the engine will say what it thinks of it
-        return form
+        return Format("json_object") if bytes(_read(request.structured_outputs).json_object) == b"true" else form
+    return Format("json_schema", JsonSchema(strict=True, schema=Raw(schema)))
 
 
-def _json_of(asked: _Asked) -> Format | None:
-    schema = asked.json
-    if bytes(schema).startswith(b'"'):
-        schema = _no_value.decode(_text.decode(schema))
-    if bytes(schema).startswith(b"{"):
-        return Format("json_schema", JsonSchema(strict=True, schema=schema))
-    return Format("json_object") if bytes(asked.json_object) == b"true" else None
+def schema_of(structured_outputs: Raw) -> bytes:
+    """Returns what stands for a schema, if in a string, and whether or not it is one; `null` if nothing does."""
+    schema = bytes(_read(structured_outputs).json)
+    try:
+        return _text.decode(schema).encode() if schema.startswith(b'"') else schema
+    except MALFORMED:
+        return bytes(NONE)
+
+
+def _read(structured_outputs: Raw) -> _Asked:
+    try:
+        return _asked.decode(structured_outputs)
+    except MALFORMED:
+        return _Asked()

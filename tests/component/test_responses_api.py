@@ -13,7 +13,7 @@ import pytest
 from support.engines import Engine, answering, chunk, frame, silent, streaming
 from support.guard_harness import TOOL_PARAMETERS, TOOLS, chunks_of, read
 from support.guard_stack import config, healing
-from support.responses_api import call_delta, translated
+from support.responses_api import call_delta, events_in, translated
 from support.stack import Stack, running
 
 from lab.sim import FAULTS, SimSettings
@@ -61,9 +61,7 @@ async def failed(stack: Stack, **asked: Any) -> tuple[list[str], dict[str, Any]]
         [event async for event in await stack.client.responses.create(**asked, stream=True)]
     read = stack.client.responses.with_streaming_response.create(**asked, stream=True)
     async with read as response:
-        lines = [line async for line in response.iter_lines() if line.startswith("data: ")]
-    events = [json.loads(line[6:]) for line in lines]
-    assert [event["sequence_number"] for event in events] == [*range(len(events))]
+        events = events_in(await response.read())
     error, last = events[-2:]
     said = last["response"]["error"]
     assert said == {name: error[name] for name in said} == {name: error["error"][name] for name in said}

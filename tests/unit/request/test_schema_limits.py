@@ -51,6 +51,18 @@ def test_a_schema_in_vllms_own_field_is_bounded_too(in_text: bool) -> None:
     assert "limits.max_schema_depth is 64" in str(caught.value)
 
 
+@pytest.mark.parametrize("json_field", [nested(65), json.dumps(nested(65)), "[" * 100, [[[["{"] * 9]]] * 10_000])
+@pytest.mark.parametrize(
+    "form", [None, {"type": "json_object"}, {"type": "json_schema", "json_schema": {"schema": {}}}]
+)
+def test_what_stands_for_a_schema_is_bounded_whether_it_is_used_or_not(form: Any, json_field: Any) -> None:
+    """An engine reads it, too, before it says what is wrong."""
+    body = {"model": "m", "messages": [], "response_format": form, "structured_outputs": {"json": json_field}}
+    with pytest.raises(InvalidRequestError) as caught:
+        check_schemas(parse(json.dumps(body).encode()), LimitsConfig())
+    assert caught.value.param == "structured_outputs"
+
+
 @pytest.mark.parametrize("odd", [{"regex": "{" * 100}, {"json": 1}, "x", ["{"] * 100])
 def test_what_is_no_schema_in_vllms_own_field_is_left_to_the_engine(odd: Any) -> None:
     body = {"model": "m", "messages": [], "structured_outputs": odd}

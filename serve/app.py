@@ -33,11 +33,12 @@ _ENVIRONMENT = {
     "TOKENIZERS_PARALLELISM": "false",
     "VLLM_NO_USAGE_STATS": "1",
 }
+_BALANCED = RequestRouterConfig(request_router_class="serve.routing.request_routers:BalancedRouter")
 # On the ring all other replicas are fall-backs, in an order that differs by session: sessions that lose their replica,
 # or find it full, spread over all the others.
 _ROUTERS = {
-    "balanced": RequestRouterConfig(request_router_class="serve.routing.request_routers:BalancedRouter"),
-    "prefix": RequestRouterConfig(request_router_class="serve.routing.request_routers:PrefixRouter"),
+    "balanced": _BALANCED,
+    "prefix": _BALANCED,
     "sticky": RequestRouterConfig(
         request_router_class="serve.routing.request_routers:StickyRouter",
         request_router_kwargs={"num_fallback_replicas": 1_000_000},

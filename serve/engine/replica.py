@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import os
 import time
 from collections.abc import Mapping
 from contextlib import closing
@@ -20,6 +21,8 @@ from serve.telemetry.request_log import write_now
 
 log = logging.getLogger("ray.serve.specgate.engine")
 
+_WATCH_PERIOD_S = 0.1
+
 
 class VllmReplica:
     """One vLLM engine, which serves the gateway on its own HTTP port.
@@ -37,6 +40,7 @@ class VllmReplica:
         from serve.engine.vllm.marker_check import check_markers
 
         self._model = model
+        self._pool = pool
         model_config = ModelConfig.model_validate(config)
         settings = model_config.pools[pool]
         log.info("%s/%s: vLLM imported in %.1f s, loading the model", model, pool, time.monotonic() - started)
@@ -50,6 +54,7 @@ class VllmReplica:
         slots = Slots(self._engine.app, release_slot)
         await self._listener.start(AllowedRoutes(slots, self._listener.key, ENGINE_ROUTES))
         await self._warm_up()
+        self._watching = asyncio.create_task(self._end_with_engine())
         log.info(
             "%s/%s: ready in %.1f s (engine %.1f s, checks and warm-up %.1f s)",
             model, pool, time.monotonic() - started, loaded - started, time.monotonic() - loaded,
@@ -68,6 +73,20 @@ class VllmReplica:
         write_now()
         self._listener.check()
         await self._engine.client.check_health()
+
+    async def _end_with_engine(self) -> None:
+        """Ends this process when its engine has died.
+
+        Ray would ask for its health three times first. In that half-minute every request to it fails, and so fast that
+        it seems the least loaded replica. A process that is gone gets none, and is replaced sooner.
+        """
+        while not self._engine.client.errored:  # noqa: ASYNC110  # vLLM tells nobody
+            await asyncio.sleep(_WATCH_PERIOD_S)
+        log.error("the engine of %s/%s has died; its replica ends, and Ray starts another", self._model, self._pool)
+        await self._listener.stop()  # which leaves open responses a second for their errors
+        self._engine.shutdown()
+        write_now()
+        os._exit(1)  # no exception ends an actor from here
 
     async def _warm_up(self) -> None:
         """Sends one plain and one grammar-constrained request, so that no user waits for first-time compilation.
@@ -90,5 +109,7 @@ class VllmReplica:
 
     def __del__(self) -> None:
         """Ray Serve calls this after draining; the engine core is a separate process and must be stopped too."""
+        if watching := getattr(self, "_watching", None):
+            watching.cancel()
         if engine := getattr(self, "_engine", None):
             engine.shutdown()

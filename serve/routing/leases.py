@@ -14,6 +14,7 @@ from serve.routing.class_queue import ANONYMOUS, Asker, Turn
 from serve.routing.endpoint import Endpoint
 from serve.routing.fair_queue import QueueReport
 from serve.routing.hold import Hold
+from serve.routing.session_affinity import NOWHERE
 from serve.routing.waiting_room import Place, WaitingRoom, WaitingTerms
 
 log = logging.getLogger("ray.serve.specgate.routing")
@@ -114,26 +115,31 @@ class Leases:
         """Slots that are held, idle ones included."""
         return len(self._all)
 
-    def hold(self, reserve: Reserve, url: str = "", asker: Asker = ANONYMOUS) -> Hold:
+    def hold(self, reserve: Reserve, url: str = "", asker: Asker = ANONYMOUS, avoid: frozenset[str] = NOWHERE) -> Hold:
         """Returns a hold on a slot.
 
         Args:
             reserve: Makes a new reservation.
             url: The replica that is wanted; an idle slot of another one is not taken. Empty: any.
             asker: On whose behalf.
+            avoid: Replicas of which no idle slot is taken, and for which `reserve` does not ask.
 
         Raises:
             GatewayError: On entering the hold: as raised by `reserve`, or the wait was refused or timed out.
         """
-        return _Hold(self, reserve, url, asker)
+        return _Hold(self, reserve, url, asker, avoid)
 
-    async def take(self, reserve: Reserve, url: str, asker: Asker) -> tuple[Lease, Turn]:
+    async def take(self, reserve: Reserve, url: str, asker: Asker, avoid: frozenset[str]) -> tuple[Lease, Turn]:
         """Takes a slot, to be given back; arguments and errors as of `hold`."""
         self.requests += 1
         try:
-            lease = self._take_idle(url) if self._room.queue.may_have(asker) else None
+            lease = self._take_idle(url, avoid) if self._room.queue.may_have(asker) else None
             if lease is not None:
                 return lease, self._room.charge(asker)
+            if avoid:  # what others give back or reserve may be where it has failed
+                lease, turn = await self._room.beside(reserve(), asker)
+                self._all.add(lease)
+                return lease, turn
             return await self._wait_for_slot(reserve, asker)
         except BaseException:
             self.requests -= 1
@@ -166,9 +172,10 @@ class Leases:
             self._release_idle(lease)
         await asyncio.gather(*self._releases, return_exceptions=True)  # `_on_released` logs the errors
 
-    def _take_idle(self, url: str) -> Lease | None:
+    def _take_idle(self, url: str, avoid: frozenset[str]) -> Lease | None:
         for place in range(len(self._idle) - 1, -1, -1):
-            if not url or self._idle[place].endpoint.url == url:
+            found = self._idle[place].endpoint.url
+            if found not in avoid and url in ("", found):
                 lease = self._idle.pop(place)
                 lease.stop_idle_timer()
                 return lease
@@ -255,14 +262,15 @@ class Leases:
 
 
 class _Hold(Hold):
-    def __init__(self, leases: Leases, reserve: Reserve, url: str, asker: Asker) -> None:
+    def __init__(self, leases: Leases, reserve: Reserve, url: str, asker: Asker, avoid: frozenset[str]) -> None:
         self._leases = leases
         self._reserve = reserve
         self._url = url
         self._asker = asker
+        self._avoid = avoid
 
     async def __aenter__(self) -> Endpoint:
-        self._lease, self.turn = await self._leases.take(self._reserve, self._url, self._asker)
+        self._lease, self.turn = await self._leases.take(self._reserve, self._url, self._asker, self._avoid)
         return self._lease.endpoint
 
     async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:

@@ -74,7 +74,7 @@ class Pool(Protocol):
         """Returns a hold on a slot of one replica.
 
         Args:
-            affinity: What ties the request to a replica; pools that are balanced don't ask.
+            affinity: What ties the request to a replica, which balanced pools don't ask, and which ones it avoids.
             asker: On whose behalf, which decides who is next where requests wait.
 
         Raises:
@@ -84,7 +84,7 @@ class Pool(Protocol):
         ...
 
     def forget(self, endpoint: Endpoint) -> None:
-        """Avoids a replica that did not answer."""
+        """Avoids a replica that did not answer, for a while (`serve.routing.outages`) and unless there is no other."""
         ...
 
     async def facts(self) -> Mapping[str, Any]:

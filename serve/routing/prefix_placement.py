@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -32,8 +32,13 @@ class PrefixPlacement:
         self._requests: Counter[str] = Counter()
         self._waiting_blocks: Counter[str] = Counter()
 
-    def choose(self, blocks: Sequence[int]) -> str:
-        """Returns the URL of the best replica for a prompt; empty if none is known to have room."""
+    def choose(self, blocks: Sequence[int], avoid: Collection[str] = ()) -> str:
+        """Returns the URL of the best replica for a prompt; empty if none is known to have room.
+
+        Args:
+            blocks: The prompt's.
+            avoid: URLs of replicas that are not to be chosen.
+        """
         slots = self._slots()
         if len(slots) < 2:
             return ""
@@ -41,7 +46,7 @@ class PrefixPlacement:
         loads = {
             url: _BLOCKS_PER_REQUEST * self._requests[url] + _PER_WAITING_BLOCK * self._waiting_blocks[url]
             for url, most in slots.items()
-            if self._requests[url] < most
+            if self._requests[url] < most and url not in avoid
         }
         return self._index.choose(blocks, loads) or ""
 

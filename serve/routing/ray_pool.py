@@ -5,7 +5,7 @@ A module of its own, as a gateway without Ray imports the others.
 
 import asyncio
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from functools import partial
 from typing import Any
@@ -19,10 +19,11 @@ from serve.routing.endpoint import Endpoint, url_of
 from serve.routing.fair_queue import QueueReport
 from serve.routing.hold import Hold
 from serve.routing.leases import IDLE_TIMEOUT_S, Lease, Leases
+from serve.routing.outages import Outages
 from serve.routing.pool import HEAD_START_S, Occupancy
 from serve.routing.prefix_placement import PlacedHold, PrefixPlacement
 from serve.routing.running_replicas import metadata_of_running, slots_by_url, slots_of_running
-from serve.routing.session_affinity import NO_AFFINITY, Affinity
+from serve.routing.session_affinity import NO_AFFINITY, Affinity, hint
 from serve.routing.waiting_room import WaitingTerms, queue_full
 
 _SHORT_HEAD_START_S = 0.1  # for a pool that was slow a moment ago
@@ -48,6 +49,7 @@ class RayPool:
         self._placement = PrefixPlacement(lambda: slots_by_url(*self._deployment)) if routing == "prefix" else None
         idle_timeout_s = 0 if self._sticky else IDLE_TIMEOUT_S
         self._leases = Leases(terms, label, idle_timeout_s, routing == "balanced", self._slots)
+        self._outages = Outages()
         self._has_served = False
         self._is_slow = False
 
@@ -76,16 +78,19 @@ class RayPool:
 
     def reserve(self, affinity: Affinity = NO_AFFINITY, asker: Asker = ANONYMOUS) -> Hold:
         if self._placement is not None:
-            return self._reserve_by_prefix(self._placement, affinity.blocks(), asker)
-        handle = self._handle.options(session_id=affinity.session()) if self._sticky else self._handle
-        return self._leases.hold(partial(self._lease, handle), asker=asker)
+            blocks = affinity.blocks()
+            url = self._placement.choose(blocks, affinity.avoid | self._outages.now())
+            return PlacedHold(self._hold(affinity, asker, url, url), self._placement, blocks)
+        return self._hold(affinity, asker, affinity.session() if self._sticky else "")
 
-    def _reserve_by_prefix(self, placement: PrefixPlacement, blocks: Sequence[int], asker: Asker) -> Hold:
-        url = placement.choose(blocks)
-        handle = self._handle.options(session_id=url) if url else self._handle  # for `PrefixRouter`
-        return PlacedHold(self._leases.hold(partial(self._lease, handle), url, asker), placement, blocks)
+    def _hold(self, affinity: Affinity, asker: Asker, wanted: str, url: str = "") -> Hold:
+        """Returns a hold on a slot, which our request router finds by the hint in its handle's session id."""
+        avoid = affinity.avoid | self._outages.now()
+        handle = self._handle.options(session_id=hint(wanted, avoid)) if wanted or avoid else self._handle
+        return self._leases.hold(partial(self._lease, handle), url, asker, affinity.avoid)
 
     def forget(self, endpoint: Endpoint) -> None:
+        self._outages.add(endpoint.url)
         self._leases.forget(endpoint)
 
     def occupancy(self) -> Occupancy:

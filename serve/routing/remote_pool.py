@@ -11,13 +11,11 @@ from serve.routing.class_queue import ANONYMOUS, Asker, Turn
 from serve.routing.endpoint import Endpoint
 from serve.routing.fair_queue import QueueReport
 from serve.routing.hold import Hold
+from serve.routing.outages import Outages
 from serve.routing.pool import HEAD_START_S, Occupancy
 from serve.routing.prefix_placement import PlacedHold, PrefixPlacement
 from serve.routing.session_affinity import NO_AFFINITY, Affinity
 from serve.routing.waiting_room import WaitingRoom, WaitingTerms
-
-_OUT_S = 2.0  # of an address that did not answer; twice as long each time
-_LONGEST_OUT_S = 60.0
 
 
 @dataclass(slots=True, eq=False)
@@ -29,16 +27,12 @@ class _Address:
         held: Slots that this gateway holds there.
         last: The number of the last request that went there, among all of the pool.
         usable: It is what the pool's facts say, and answers.
-        out_until_s: Others are preferred until then.
-        out_s: For how long that was.
     """
 
     endpoint: Endpoint
     held: int = 0
     last: int = 0
     usable: bool = True
-    out_until_s: float = float("-inf")
-    out_s: float = 0.0
 
 
 class RemotePool:
@@ -74,7 +68,7 @@ class RemotePool:
         each = (endpoints,) if isinstance(endpoints, Endpoint) else endpoints
         self._addresses = {endpoint.url: _Address(endpoint) for endpoint in each}
         self._usable = list(self._addresses.values())
-        self._some_are_out = False
+        self._outages = Outages(clock)
         self._taken = 0
         self.on_silence: Callable[[], None] = _nothing
         self._key = key
@@ -82,7 +76,6 @@ class RemotePool:
         self._slots = slots
         self._share = max(1, slots // gateways)
         self._label = label
-        self._clock = clock
         self._terms = terms or WaitingTerms(512)
         self._room = WaitingRoom[_Address](self._terms, label, self.give_back, self._capacity)
         self._is_sticky = routing == "sticky"
@@ -141,7 +134,7 @@ class RemotePool:
     def reserve(self, affinity: Affinity = NO_AFFINITY, asker: Asker = ANONYMOUS) -> Hold:
         if self._placement is not None:
             blocks = affinity.blocks()
-            url = self._placement.choose(blocks)
+            url = self._placement.choose(blocks, affinity.avoid)
             return PlacedHold(_Hold(self, asker, url, affinity.avoid), self._placement, blocks)
         return _Hold(self, asker, self._of_session(affinity) if self._is_sticky else "", affinity.avoid)
 
@@ -192,14 +185,7 @@ class RemotePool:
     def forget(self, endpoint: Endpoint) -> None:
         """Prefers other addresses to one that did not answer, for a while."""
         self.on_silence()
-        address = self._addresses.get(endpoint.url)
-        now_s = self._clock()
-        if address is None or now_s < address.out_until_s:
-            return
-        again = now_s - address.out_until_s < _LONGEST_OUT_S
-        address.out_s = min(2 * address.out_s, _LONGEST_OUT_S) if again and address.out_s else _OUT_S
-        address.out_until_s = now_s + address.out_s
-        self._some_are_out = True
+        self._outages.add(endpoint.url)
 
     def occupancy(self) -> Occupancy:
         held = sum(address.held for address in self._addresses.values())
@@ -219,13 +205,8 @@ class RemotePool:
 
     def _present(self) -> list[_Address]:
         """Returns the addresses that may be used, without those that did not answer lately unless all did not."""
-        usable = self._usable
-        if not self._some_are_out or len(usable) < 2:
-            return usable
-        now_s = self._clock()
-        there = [address for address in usable if address.out_until_s <= now_s]
-        self._some_are_out = len(there) < len(usable)
-        return there or usable
+        out = self._outages.now()
+        return _without(self._usable, out) if out else self._usable
 
     def _free(self, present: Sequence[_Address], wanted: str = "") -> _Address | None:
         """Returns the address that the next request gets: the one that is wanted, or the one with the fewest requests.
@@ -243,7 +224,7 @@ class RemotePool:
 
     def _of_session(self, affinity: Affinity) -> str:
         """Returns the URL where a session's turns go: what it is for one, no other's coming or going changes."""
-        present = self._present()
+        present = _without(self._present(), affinity.avoid)
         if len(present) < 2:
             return ""
         session = affinity.session()

@@ -17,6 +17,7 @@ from ray.serve.request_router import RunningReplica
 
 from serve.routing import running_replicas
 from serve.routing.endpoint import url_of
+from serve.routing.session_affinity import read_hint
 
 log = logging.getLogger("ray.serve.specgate.routing")
 
@@ -56,7 +57,9 @@ class ReservedReplica(RunningReplica):  # type: ignore[misc]  # Ray has no types
 
 
 class _ReservingRouter:
-    """Makes one of Ray's routers use `ReservedReplica`, and lets the rest of the process see its replicas."""
+    """Makes one of Ray's routers use `ReservedReplica`, keeps requests away from the replicas that they should avoid
+    (`session_affinity.hint`), and lets the rest of the process see its replicas.
+    """
 
     _deployment_id: Any  # Ray's own
 
@@ -69,21 +72,44 @@ class _ReservingRouter:
         """Ray's hook."""
         return ReservedReplica(replica_info)
 
+    async def choose_replicas(self, candidate_replicas: list[Any], pending_request: Any = None) -> list[list[Any]]:
+        """Ray's hook: replicas in ranks, the next rank if the one before has no room.
+
+        Those to avoid are in none as long as there are others, even if these have no room: one that fails its requests
+        at once has always the most of it.
+        """
+        ranks: list[list[Any]] = await super().choose_replicas(candidate_replicas, pending_request)  # type: ignore[misc]
+        wanted, avoid = _hint_of(pending_request)
+        if wanted:
+            ranks = [[replica for replica in candidate_replicas if url_of(replica.replica_metadata) == wanted], *ranks]
+        if avoid:
+            ranks = [*(_without(rank, avoid) for rank in ranks), _without(candidate_replicas, avoid)]
+        return [rank for rank in ranks if rank] or [candidate_replicas]
+
 
 class BalancedRouter(_ReservingRouter, _PowerOfTwoChoices):  # type: ignore[misc]
-    """Picks the less loaded of two replicas."""
+    """Picks the replica that the gateway has named, by its URL, while it has room; otherwise the less loaded of two."""
 
-
-class PrefixRouter(BalancedRouter):
-    """Picks the replica that the gateway has named, by its URL; the less loaded of two while that one has no room."""
-
-    async def choose_replicas(self, candidate_replicas: list[Any], pending_request: Any = None) -> list[list[Any]]:
-        """Ray's hook: replicas in ranks, the next rank if the one before has no room."""
-        named = pending_request.metadata.session_id if pending_request is not None else ""
-        ranks: list[list[Any]] = await super().choose_replicas(candidate_replicas, pending_request)
-        wanted = [replica for replica in candidate_replicas if named and url_of(replica.replica_metadata) == named]
-        return [wanted, *ranks] if wanted else ranks
+    def _get_pending_request_matching_metadata(self, request_metadata: Any = None) -> Any:
+        """Ray's hook: who gets a replica. Ray would give one to whoever has waited longest, whomever it suits."""
+        if request_metadata is not None and request_metadata.session_id:
+            return self._get_pending_request_matching_internal_request_id(request_metadata)
+        return super()._get_pending_request_matching_metadata(request_metadata)
 
 
 class StickyRouter(_ReservingRouter, ConsistentHashRouter):  # type: ignore[misc]
     """Picks the replica at the session's place on the hash ring."""
+
+    def _routing_key(self, pending_request: Any) -> str | None:
+        """Ray's hook: what decides the place."""
+        session, _ = _hint_of(pending_request)
+        key: str | None = session or super()._routing_key(pending_request)
+        return key
+
+
+def _without(replicas: list[Any], avoid: frozenset[str]) -> list[Any]:
+    return [replica for replica in replicas if url_of(replica.replica_metadata) not in avoid]
+
+
+def _hint_of(pending_request: Any) -> tuple[str, frozenset[str]]:
+    return read_hint((pending_request.metadata.session_id if pending_request is not None else "") or "")

@@ -1,6 +1,6 @@
 """Affinity of a request to a replica: by its conversation, and by the beginning of its prompt."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from hashlib import blake2b
 
 from msgspec import Struct
@@ -9,7 +9,6 @@ from policies import RequestFeatures
 
 # In order of precedence: ours, Claude-Code-like agents', and Codex' of today and of earlier versions.
 SESSION_HEADERS = ("x-session-id", "x-claude-code-session-id", "session-id", "session_id")
-
 
 NOWHERE: frozenset[str] = frozenset()
 
@@ -31,7 +30,23 @@ class Affinity(Struct, frozen=True):
 NO_AFFINITY = Affinity(str, tuple)
 
 
-def session_key(headers: Mapping[str, str], features: RequestFeatures, attempt: int = 0) -> str:
+def hint(wanted: str, avoid: Collection[str]) -> str:
+    """Returns the session id by which our request routers (`serve.routing.request_routers`) learn where to go.
+
+    Args:
+        wanted: The key of a session or the URL of a replica; empty for any.
+        avoid: URLs of replicas.
+    """
+    return " ".join((wanted, *avoid))
+
+
+def read_hint(session_id: str) -> tuple[str, frozenset[str]]:
+    """Returns what `hint` got; of a session id that names nothing, an empty text and no URLs."""
+    wanted, *avoid = session_id.split(" ")
+    return wanted, frozenset(avoid)
+
+
+def session_key(headers: Mapping[str, str], features: RequestFeatures) -> str:
     """Returns a request's place on a sticky pool's hash ring: 16 hexadecimal digits, whatever the client sends.
 
     The client's own key comes first: one of `SESSION_HEADERS`, then `prompt_cache_key` in the body. Without either,
@@ -41,8 +56,7 @@ def session_key(headers: Mapping[str, str], features: RequestFeatures, attempt: 
     Args:
         headers: By lower-case name.
         features: The request's features.
-        attempt: 0 for the first; every further attempt gets another place, because the replica at the last one failed.
     """
     named = next((headers[name] for name in SESSION_HEADERS if headers.get(name)), None)
     session = named or features.conversation_key
-    return blake2b(f"{attempt}:{session}".encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
+    return blake2b(session.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()

@@ -1,7 +1,7 @@
 """The waiting room of a pool, for requests without a slot: a fair queue, a limit, and an end to the wait."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
@@ -108,6 +108,20 @@ class WaitingRoom(Generic[T]):
             if place in self.queue:
                 self.queue.remove(place)
 
+    async def beside(self, reserving: Awaitable[T], asker: Asker) -> tuple[T, Turn]:
+        """Returns the slot that is reserved for one request alone, and what its tenant is charged; nobody is served
+        before others by this, since its turn had come before.
+
+        Raises:
+            GatewayError: As of the reservation, or it took too long.
+        """
+        try:
+            async with asyncio.timeout(self._terms.queue_timeout_s):
+                slot = await reserving
+        except TimeoutError as error:
+            raise self._none_free() from error
+        return slot, self.charge(asker)
+
     def charge(self, asker: Asker) -> Turn:
         """Charges a tenant for a request that gets a slot without waiting."""
         return self.queue.charge(asker)
@@ -145,8 +159,11 @@ class WaitingRoom(Generic[T]):
             self.queue.remove(place)
 
     def _time_out(self, place: Place[T]) -> None:
+        self.refuse(place, self._none_free())
+
+    def _none_free(self) -> PoolUnavailableError:
         message = f"No slot of {self._label} came free in time; try again shortly."
-        self.refuse(place, PoolUnavailableError(message, retry_after_s=self._terms.retry_after_s))
+        return PoolUnavailableError(message, retry_after_s=self._terms.retry_after_s)
 
 
 def queue_full(label: str, retry_after_s: float) -> OverloadedError:

@@ -33,6 +33,16 @@ async def settle() -> None:
         await asyncio.sleep(0)
 
 
+class ManualClock:
+    """Seconds that a test sets."""
+
+    def __init__(self, now_s: float = 0.0) -> None:
+        self.now_s = now_s
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
 class LoopClock:
     """The running event loop's clock: it goes on as always, and jumps ahead by what it is told.
 

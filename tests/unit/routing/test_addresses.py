@@ -2,8 +2,10 @@
 
 from collections import Counter
 from contextlib import AsyncExitStack
+from functools import partial
 
 import pytest
+from support.clock import ManualClock
 
 from serve.errors import PoolUnavailableError
 from serve.routing.endpoint import Endpoint
@@ -13,19 +15,9 @@ from serve.routing.session_affinity import Affinity
 URLS = ["http://a", "http://b", "http://c"]
 
 
-class Clock:
-    """Seconds that a test sets."""
-
-    def __init__(self) -> None:
-        self.now_s = 0.0
-
-    def __call__(self) -> float:
-        return self.now_s
-
-
-def pool_of(slots: int = 100, routing: str = "balanced", clock: Clock | None = None) -> RemotePool:
+def pool_of(slots: int = 100, routing: str = "balanced", clock: ManualClock | None = None) -> RemotePool:
     endpoints = [Endpoint(url, None) for url in URLS]
-    return RemotePool(endpoints, {}, slots, routing=routing, clock=clock or Clock())
+    return RemotePool(endpoints, {}, slots, routing=routing, clock=clock or ManualClock())
 
 
 async def urls_of(pool: RemotePool, number: int, affinity: Affinity | None = None) -> Counter[str]:
@@ -51,7 +43,7 @@ async def test_each_address_has_slots_of_its_own() -> None:
 
 
 async def test_an_address_that_did_not_answer_is_left_out_for_a_while_and_longer_the_next_time() -> None:
-    clock = Clock()
+    clock = ManualClock()
     pool = pool_of(clock=clock)
     pool.forget(Endpoint("http://a", None))
     assert "http://a" not in await urls_of(pool, 6)
@@ -60,6 +52,17 @@ async def test_an_address_that_did_not_answer_is_left_out_for_a_while_and_longer
     pool.forget(Endpoint("http://a", None))
     clock.now_s = 5.0
     assert "http://a" not in await urls_of(pool, 6)
+
+
+@pytest.mark.parametrize("routing", ["balanced", "sticky", "prefix"])
+async def test_a_request_that_an_address_has_failed_goes_to_another(routing: str) -> None:
+    pool = pool_of(routing=routing)
+    for session in map(str, range(10)):
+        affinity = Affinity(partial(str, session), lambda: (1, 2, 3))
+        async with pool.reserve(affinity) as first:
+            pass
+        async with pool.reserve(Affinity(affinity.session, affinity.blocks, frozenset({first.url}))) as second:
+            assert second.url != first.url
 
 
 async def test_when_none_answers_all_are_tried() -> None:

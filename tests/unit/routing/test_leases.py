@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 
 import pytest
 from hypothesis import given
@@ -13,6 +14,7 @@ from serve.errors import OverloadedError, PoolUnavailableError
 from serve.routing.class_queue import Asker
 from serve.routing.endpoint import Endpoint
 from serve.routing.leases import Lease, Leases, Reserve
+from serve.routing.waiting_room import WaitingTerms
 
 
 class Pool:
@@ -39,6 +41,11 @@ class Pool:
         resources = AsyncExitStack()
         resources.push_async_callback(self._release)
         return Lease(Endpoint(self.urls[self.reserved % len(self.urls)], None, str(self.reserved)), resources)
+
+    async def reserve_elsewhere(self, avoid: frozenset[str]) -> Lease:
+        lease = await self.reserve()
+        url = next(url for url in self.urls if url not in avoid)
+        return Lease(Endpoint(url, None, lease.endpoint.slot), lease.resources)
 
     async def _release(self) -> None:
         await asyncio.sleep(0)
@@ -136,6 +143,32 @@ async def test_no_slot_of_a_replica_that_did_not_answer_is_used_again() -> None:
     assert left is not None
 
 
+async def test_a_request_that_failed_at_a_replica_takes_no_slot_of_it_that_others_have_left_or_leave() -> None:
+    pool, leases = Pool(slots=3), Leases()
+    pool.urls, avoid = ["http://a"], frozenset({"http://a"})
+    async with closed_at_the_end(leases, pool):
+        async with leases.hold(pool.reserve), leases.hold(pool.reserve):
+            pass
+        pool.urls = ["http://a", "http://b"]
+        async with leases.hold(pool.reserve), AsyncExitStack() as busy:  # one slot is idle, and one is free
+            await busy.enter_async_context(leases.hold(pool.reserve))
+            elsewhere = leases.hold(partial(pool.reserve_elsewhere, avoid), avoid=avoid)
+            asking = asyncio.create_task(elsewhere.__aenter__())
+            await busy.aclose()
+            assert (await asking).url == "http://b"
+            await elsewhere.__aexit__(None, None, None)
+
+
+async def test_who_finds_nowhere_else_to_go_is_told_so_in_time() -> None:
+    pool, leases = Pool(slots=1), Leases(WaitingTerms(queue_timeout_s=0.01))
+    avoid = frozenset({"http://a"})
+    async with closed_at_the_end(leases, pool), leases.hold(pool.reserve):
+        with pytest.raises(PoolUnavailableError, match="came free in time"):
+            async with leases.hold(partial(pool.reserve_elsewhere, avoid), avoid=avoid):
+                pass
+        assert leases.requests == 1
+
+
 async def test_sticky_pools_share_nothing() -> None:
     pool, leases = Pool(slots=2), Leases(idle_timeout_s=0)
     for number in ("1", "2"):
@@ -213,23 +246,32 @@ async def test_when_the_queue_at_the_pool_is_full_the_tenant_with_most_in_it_is_
 
 
 REQUESTS = st.lists(
-    st.tuples(st.integers(0, 6), st.integers(0, 3), st.sampled_from(["fine", "fine", "fails", "leaves"])), max_size=25
+    st.tuples(
+        st.integers(0, 6),
+        st.integers(0, 3),
+        st.sampled_from(["fine", "fine", "fails", "leaves"]),
+        st.sampled_from([frozenset[str](), frozenset({"http://a"})]),
+    ),
+    max_size=25,
 )
 
 
 @given(REQUESTS, st.integers(1, 4), st.booleans())
 def test_slots_are_neither_lost_nor_made_whatever_requests_do(
-    requests: list[tuple[int, int, str]], slots: int, interchangeable: bool
+    requests: list[tuple[int, int, str, frozenset[str]]], slots: int, interchangeable: bool
 ) -> None:
     async def run() -> None:
         pool, leases = Pool(slots), Leases(interchangeable=interchangeable)
+        pool.urls = ["http://a", "http://b"]
         served = 0
 
-        async def request(start: int, length: int, end: str) -> None:
+        async def request(start: int, length: int, end: str, avoid: frozenset[str]) -> None:
             nonlocal served
             for _ in range(start):
                 await asyncio.sleep(0)
-            async with leases.hold(pool.reserve, asker=Asker(f"{length}")) as endpoint:
+            reserve = partial(pool.reserve_elsewhere, avoid) if avoid else pool.reserve
+            async with leases.hold(reserve, asker=Asker(f"{length}"), avoid=avoid) as endpoint:
+                assert endpoint.url not in avoid
                 served += 1
                 for _ in range(length):
                     await asyncio.sleep(0)
@@ -240,13 +282,13 @@ def test_slots_are_neither_lost_nor_made_whatever_requests_do(
         tasks = [asyncio.create_task(request(*arrival)) for arrival in requests]
         for _ in range(4):
             await asyncio.sleep(0)
-        for task, (_, _, end) in zip(tasks, requests, strict=True):
+        for task, (_, _, end, _) in zip(tasks, requests, strict=True):
             if end == "leaves":
                 task.cancel()
         await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), 60)
         await leases.close()
         assert pool.most <= slots
         assert pool.held == 0
-        assert served >= sum(end != "leaves" for *_, end in requests)
+        assert served >= sum(end != "leaves" for _, _, end, _ in requests)
 
     asyncio.run(run())

@@ -11,8 +11,9 @@ from ray.serve.exceptions import DeploymentUnavailableError
 
 from serve.errors import PoolUnavailableError
 from serve.routing import running_replicas
+from serve.routing.endpoint import Endpoint
 from serve.routing.ray_pool import RayPool
-from serve.routing.session_affinity import Affinity
+from serve.routing.session_affinity import NOWHERE, Affinity, read_hint
 from serve.routing.waiting_room import WaitingTerms
 
 FOR_EVER_S = 1e6
@@ -173,3 +174,25 @@ async def test_prompts_with_one_beginning_go_to_one_replica_and_reuse_its_slot()
     assert first.url != second.url
     assert (again, too) == (first, second)  # the very same slots
     await pool.close()
+
+
+@pytest.mark.parametrize("routing", ["balanced", "sticky", "prefix"])
+async def test_requests_avoid_a_replica_that_did_not_answer_and_each_the_one_that_has_failed_it(routing: str) -> None:
+    handle = TwoReplicas()
+    pool = RayPool("m/p", handle, WaitingTerms(None, FOR_EVER_S), routing)  # type: ignore[arg-type]
+    one, other = (Endpoint(f"http://127.0.0.1:{port}", "k") for port in (1, 2))
+
+    def hints(avoid: frozenset[str] = NOWHERE) -> tuple[str, frozenset[str]]:
+        handle.named = [""]
+        pool.reserve(Affinity(lambda: "session", lambda: (1, 2), avoid))
+        return read_hint(handle.named[-1])
+
+    wanted, avoid = hints(frozenset({other.url}))
+    assert avoid == {other.url}
+    assert wanted == {"balanced": "", "sticky": "session", "prefix": one.url}[routing]
+    assert hints()[1] == frozenset()
+    pool.forget(one)
+    wanted, avoid = hints()
+    assert avoid == {one.url}
+    assert wanted == {"balanced": "", "sticky": "session", "prefix": other.url}[routing]
+    assert hints(frozenset({other.url}))[1] == {one.url, other.url}

@@ -7,12 +7,14 @@ from typing import Any
 
 import pytest
 from ray.exceptions import ActorDiedError
-from ray.serve._private.common import DeploymentHandleSource, DeploymentID, ReplicaID
+from ray.serve._private.common import DeploymentHandleSource, DeploymentID, ReplicaID, RequestMetadata
+from ray.serve._private.request_router.common import PendingRequest
 from ray.serve.config import RequestRouterConfig
 from ray.serve.request_router import RunningReplica
 
-from serve.routing.request_routers import BalancedRouter, PrefixRouter, ReservedReplica, StickyRouter
+from serve.routing.request_routers import BalancedRouter, ReservedReplica, StickyRouter
 from serve.routing.running_replicas import metadata_of_running, slots_of_running
+from serve.routing.session_affinity import hint
 
 
 class Actor:
@@ -108,13 +110,14 @@ class Running:
     node_id = "node"
     availability_zone = None
 
-    def __init__(self, deployment: DeploymentID, name: str, slots: int) -> None:
+    def __init__(self, deployment: DeploymentID, name: str, slots: int, busy: int = 0) -> None:
         self.max_ongoing_requests = slots
         self.replica_id = ReplicaID(name, deployment)
-        self.replica_metadata = {"facts": {"name": name}}
+        self.replica_metadata = {"facts": {"name": name}, "http_host": name, "http_port": 1}
+        self.busy = busy
 
     async def get_queue_len(self, *, deadline_s: float) -> int:
-        return 0
+        return self.busy
 
 
 @pytest.mark.parametrize("name", ["BalancedRouter", "StickyRouter"])
@@ -134,32 +137,102 @@ async def test_the_process_knows_which_replicas_run_as_soon_as_rays_router_does(
     assert slots_of_running("app", name) == 0
     first, second = Running(deployment, "first", 25), Running(deployment, "second", 30)
     router.update_replicas([first, second])
-    assert metadata_of_running("app", name) == [{"facts": {"name": "first"}}, {"facts": {"name": "second"}}]
+    assert metadata_of_running("app", name) == [first.replica_metadata, second.replica_metadata]
     assert slots_of_running("app", name) == 55
     router.on_replica_actor_died(first.replica_id)
-    assert metadata_of_running("app", name) == [{"facts": {"name": "second"}}]
+    assert metadata_of_running("app", name) == [second.replica_metadata]
     assert slots_of_running("app", name) == 30
     assert metadata_of_running("another app", name) == []
     assert slots_of_running("another app", name) == sys.maxsize
 
 
-async def test_a_prefix_router_tries_the_named_replica_first_and_then_the_balanced_ones(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    a, b, c = (
-        SimpleNamespace(replica_metadata={"http_host": "h", "http_port": port, "http_key": ""}) for port in (1, 2, 3)
-    )
+def asking(session_id: str) -> Any:
+    return SimpleNamespace(metadata=SimpleNamespace(session_id=session_id, internal_request_id="id"))
+
+
+A, B, C = (
+    SimpleNamespace(replica_metadata={"http_host": "h", "http_port": port, "http_key": ""}) for port in (1, 2, 3)
+)
+
+
+@pytest.fixture
+def router(monkeypatch: pytest.MonkeyPatch) -> BalancedRouter:
+    """A balanced one, whose two choices are A and B."""
 
     async def two_choices(self: Any, candidates: list[Any], pending: Any = None) -> list[list[Any]]:
-        return [[a, b]]
+        return [[A, B]]
 
-    monkeypatch.setattr(PrefixRouter.__mro__[3], "choose_replicas", two_choices)
-    router = PrefixRouter.__new__(PrefixRouter)
+    monkeypatch.setattr(BalancedRouter.__mro__[2], "choose_replicas", two_choices)
+    return BalancedRouter.__new__(BalancedRouter)
 
-    def asking(named: str) -> Any:
-        return SimpleNamespace(metadata=SimpleNamespace(session_id=named))
 
-    assert await router.choose_replicas([a, b, c], asking("http://h:3")) == [[c], [a, b]]
-    assert await router.choose_replicas([a, b, c], asking("")) == [[a, b]]
-    assert await router.choose_replicas([a, b, c], asking("http://gone:1")) == [[a, b]]
-    assert await router.choose_replicas([a, b, c], None) == [[a, b]]
+@pytest.mark.parametrize(
+    ("wanted", "avoid", "ranks"),
+    [
+        ("http://h:3", [], [[C], [A, B]]),
+        ("", [], [[A, B]]),
+        ("http://gone:1", [], [[A, B]]),
+        ("", ["http://h:1"], [[B], [B, C]]),
+        ("", ["http://h:1", "http://h:2"], [[C]]),
+        ("http://h:3", ["http://h:1"], [[C], [B], [B, C]]),
+        ("http://h:1", ["http://h:1"], [[B], [B, C]]),
+        ("", ["http://h:1", "http://h:2", "http://h:3"], [[A, B, C]]),
+        ("", ["http://gone:1"], [[A, B], [A, B, C]]),
+    ],
+)
+async def test_a_router_tries_the_named_replica_first_and_none_that_is_to_be_avoided_while_there_are_others(
+    router: Any, wanted: str, avoid: list[str], ranks: list[list[Any]]
+) -> None:
+    assert await router.choose_replicas([A, B, C], asking(hint(wanted, avoid))) == ranks
+
+
+async def test_a_router_without_a_request_has_no_wishes(router: Any) -> None:
+    assert await router.choose_replicas([A, B, C], None) == [[A, B]]
+
+
+def router_of(name: str, replicas: dict[str, int]) -> Any:
+    """One of our routers as Ray makes it, with replicas by name and how busy each is."""
+    path = f"serve.routing.request_routers:{name}"
+    router_class: Any = RequestRouterConfig(request_router_class=path).get_request_router_class()
+    deployment = DeploymentID(name, "app")
+    router = router_class(
+        deployment_id=deployment, handle_source=DeploymentHandleSource.REPLICA,
+        self_node_id="node", self_actor_id="actor", self_actor_handle=None,
+    )  # fmt: skip
+    router.initialize_state()
+    router.update_replicas([Running(deployment, each, 8, busy) for each, busy in replicas.items()])
+    return router
+
+
+@pytest.mark.parametrize("name", ["BalancedRouter", "StickyRouter"])
+async def test_each_of_many_requests_at_a_time_gets_a_replica_that_it_does_not_avoid(name: str) -> None:
+    router = router_of(name, {"a": 0, "b": 5, "c": 5})  # the first, which fails them at once, seems the least busy
+    hints = [frozenset({f"http://{each}:1"}) for each in "abc"] * 10
+
+    async def chosen(number: int, avoid: frozenset[str]) -> str:
+        metadata = RequestMetadata(request_id=str(number), internal_request_id=str(number), session_id=hint("", avoid))
+        replica = await router._choose_replica_for_request(PendingRequest(args=[], kwargs={}, metadata=metadata))
+        return f"http://{replica.replica_id.unique_id}:1"
+
+    found = await asyncio.gather(*(chosen(number, avoid) for number, avoid in enumerate(hints)))
+    assert [url for url, avoid in zip(found, hints, strict=True) if url in avoid] == []
+
+
+async def test_the_place_of_a_session_is_the_same_with_and_without_replicas_to_avoid() -> None:
+    router = router_of("StickyRouter", dict.fromkeys("abcdef", 0))
+    replicas = list(router.curr_replicas.values())
+
+    async def first(session_id: str) -> str:
+        ranks = await router.choose_replicas(replicas, asking_on_the_ring(session_id))
+        return str(ranks[0][0].replica_id.unique_id)
+
+    places = {session: await first(session) for session in map(str, range(50))}
+    assert len({*places.values()}) == 6
+    for session, place in places.items():
+        others = [f"http://{each}:1" for each in "abcdef" if each != place]
+        assert await first(hint(session, others[:2])) == place
+        assert await first(hint(session, [f"http://{place}:1"])) != place
+
+
+def asking_on_the_ring(session_id: str) -> Any:
+    return SimpleNamespace(metadata=asking(session_id).metadata, routing_context=SimpleNamespace(should_backoff=False))

@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 from policies import RequestFeatures
 from serve.request.completion import parse
 from serve.request.features import features_of
-from serve.routing.session_affinity import SESSION_HEADERS, session_key
+from serve.routing.session_affinity import SESSION_HEADERS, hint, read_hint, session_key
 
 
-def key(headers: dict[str, str] | None = None, attempt: int = 0, **body: Any) -> str:
+def key(headers: dict[str, str] | None = None, **body: Any) -> str:
     headers = headers or {}
     request = parse(json.dumps({"model": "m", **body}).encode())
-    return session_key(headers, features_of(request, headers), attempt)
+    return session_key(headers, features_of(request, headers))
 
 
 FIRST = [{"role": "system", "content": "You are an agent."}, {"role": "user", "content": "Mend the build."}]
@@ -44,8 +44,9 @@ def test_one_user_has_many_conversations() -> None:
     assert key(messages=FIRST, user="u") == key(messages=FIRST, user="v")
 
 
-def test_another_attempt_goes_to_another_place() -> None:
-    assert len({key(messages=FIRST, attempt=attempt) for attempt in range(3)}) == 3
+@given(wanted=st.from_regex(r"[!-~]*", fullmatch=True), avoid=st.frozensets(st.from_regex(r"[!-~]+", fullmatch=True)))
+def test_a_wish_is_read_as_it_was_written(wanted: str, avoid: frozenset[str]) -> None:
+    assert read_hint(hint(wanted, avoid)) == (wanted, avoid)
 
 
 @given(said=st.text(alphabet=st.characters(), max_size=5000))

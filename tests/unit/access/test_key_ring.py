@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
+from support.clock import ManualClock
 
 from serve.access.key_record import KeyChanges, KeyRecord, SecretHash
 from serve.access.key_ring import KeyRing
@@ -12,14 +13,6 @@ from serve.access.tenants import Tenant
 from serve.access.token import digest, new_id, new_token
 from serve.config.access import RIGHTS
 from serve.errors import InvalidApiKeyError, SharedStateError
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now_s = 1000.0
-
-    def __call__(self) -> float:
-        return self.now_s
 
 
 def bearer(token: str) -> Mapping[str, str]:
@@ -74,7 +67,7 @@ def test_a_right_id_with_another_secret_is_refused() -> None:
 
 
 def test_a_key_ends_when_it_expires() -> None:
-    clock = Clock()
+    clock = ManualClock(1000.0)
     ring = KeyRing(clock=clock)
     token, key = made()
     ring.declare([], [replace(key, expires_s=1010.0)])
@@ -85,7 +78,7 @@ def test_a_key_ends_when_it_expires() -> None:
 
 
 def test_while_a_key_is_rotated_both_secrets_hold_until_the_old_ones_end() -> None:
-    clock = Clock()
+    clock = ManualClock(1000.0)
     ring = KeyRing(clock=clock)
     old, key = made()
     new = new_token(key.id)
@@ -142,14 +135,14 @@ def test_an_id_in_both_sources_authenticates_nobody_until_one_is_gone(caplog: py
 
 
 def test_before_the_first_news_of_the_store_nobody_can_say_that_a_key_is_wrong() -> None:
-    ring = KeyRing(stale_max_s=60, clock=Clock())
+    ring = KeyRing(stale_max_s=60, clock=ManualClock(1000.0))
     token, _ = made()
     with pytest.raises(SharedStateError):
         ring.authenticate(bearer(token))
 
 
 def test_stored_keys_go_on_without_the_store_for_a_while_and_those_of_the_file_for_ever() -> None:
-    clock = Clock()
+    clock = ManualClock(1000.0)
     ring = KeyRing(stale_max_s=60, steady=clock)
     stored, stored_key = made()
     declared, declared_key = made()
@@ -192,7 +185,7 @@ def test_used_keys_are_told_once() -> None:
 
 
 def test_keys_that_end_soon_are_counted_and_those_that_ended_or_stay_are_not() -> None:
-    clock = Clock()
+    clock = ManualClock(1000.0)
     ring = KeyRing(clock=clock)
     ends = (None, clock.now_s, clock.now_s + 1, clock.now_s + 10, clock.now_s + 11)
     ring.declare([], [replace(made()[1], expires_s=end_s) for end_s in ends])
@@ -205,7 +198,7 @@ def test_keys_that_end_soon_are_counted_and_those_that_ended_or_stay_are_not() -
 
 
 def test_a_wall_clock_that_jumps_makes_no_store_silent() -> None:
-    clock = Clock()
+    clock = ManualClock(1000.0)
     ring = KeyRing(stale_max_s=60, clock=clock)
     token, key = made()
     ring.adopt(KeyChanges(1, whole=True, keys=(key,)))

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
+from support.clock import ManualClock
 
 from serve.access.key_file import KeyTerms, TenantRow
 from serve.access.key_record import KeyRecord
@@ -23,14 +24,6 @@ from serve.errors import InsufficientScopeError, InvalidApiKeyError, InvalidRequ
 
 RED = KeyTerms(tenant="red", name="ci")
 OWN = Principal("k", Tenant("red"), frozenset({"infer", "keys:own"}))
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now_s = 1_800_000_000.0
-
-    def __call__(self) -> float:
-        return self.now_s
 
 
 Opened = Callable[..., KeyStore]
@@ -91,7 +84,7 @@ def test_a_replica_that_knows_nothing_gets_everything_but_what_is_gone(opened: O
 
 
 def test_a_store_that_begins_again_does_not_repeat_versions_it_has_told(opened: Opened) -> None:
-    clock = Clock()
+    clock = ManualClock(1_800_000_000.0)
     first = opened(None, clock)
     first.create(RED)
     known = first.changes_since(0).version
@@ -106,7 +99,7 @@ def test_a_store_from_a_backup_tells_everything_to_who_knows_more(opened: Opened
 
 
 def test_a_rotated_key_has_two_secrets_for_a_while(opened: Opened) -> None:
-    clock = Clock()
+    clock = ManualClock(1_800_000_000.0)
     store, ring = opened(None, clock), KeyRing(stale_max_s=1e9, clock=clock)
     old = store.create(RED)
     new = store.rotate(old.key.id, grace_s=60)
@@ -189,7 +182,7 @@ def test_a_tenant_with_keys_keeps_its_terms(opened: Opened) -> None:
 
 
 def test_the_day_of_a_keys_last_use_is_kept_without_being_a_change(opened: Opened) -> None:
-    clock = Clock()
+    clock = ManualClock(1_800_000_000.0)
     store = opened(None, clock)
     issued = store.create(RED)
     version = store.changes_since(0).version
@@ -212,7 +205,7 @@ class Replicas(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.clock = Clock()
+        self.clock = ManualClock(1_800_000_000.0)
         self.store = KeyStore(None, self.clock)
         self.rings = [KeyRing(1e12, clock=self.clock) for _ in range(2)]
         self.valid: dict[str, KeyRecord] = {}

@@ -3,17 +3,11 @@
 from pathlib import Path
 
 import pytest
+from support.clock import ManualClock
 from support.disks import full_disk
 
 from serve.admin.audit import AuditEntry, AuditLog
 from serve.admin.refusals import Refusals
-
-
-class Clock:
-    now_s = 0.0
-
-    def __call__(self) -> float:
-        return self.now_s
 
 
 def call(source: str = "10.0.0.1", key: str = "") -> AuditEntry:
@@ -22,7 +16,7 @@ def call(source: str = "10.0.0.1", key: str = "") -> AuditEntry:
 
 def test_a_few_calls_have_lines_of_their_own() -> None:
     log = AuditLog(None)
-    refusals = Refusals(log, Clock())
+    refusals = Refusals(log, ManualClock())
     for _ in range(5):
         refusals.write(call())
     refusals.tell()
@@ -31,7 +25,7 @@ def test_a_few_calls_have_lines_of_their_own() -> None:
 
 @pytest.mark.parametrize("key", ["", "k1"])
 def test_a_flood_of_one_caller_is_a_few_lines_and_a_number(key: str) -> None:
-    log, clock = AuditLog(None), Clock()
+    log, clock = AuditLog(None), ManualClock()
     refusals = Refusals(log, clock)
     for _ in range(60):
         for _ in range(1000):
@@ -46,7 +40,7 @@ def test_a_flood_of_one_caller_is_a_few_lines_and_a_number(key: str) -> None:
 
 
 def test_a_flood_from_ever_new_addresses_is_bounded_too() -> None:
-    log, clock = AuditLog(None), Clock()
+    log, clock = AuditLog(None), ManualClock()
     refusals = Refusals(log, clock)
     for number in range(20_000):
         refusals.write(call(f"2001:db8::{number:x}"))
@@ -61,7 +55,7 @@ def test_a_flood_from_ever_new_addresses_is_bounded_too() -> None:
 
 def test_what_cannot_be_written_is_counted_until_it_can(tmp_path: Path) -> None:
     log = AuditLog(tmp_path)
-    refusals = Refusals(log, Clock())
+    refusals = Refusals(log, ManualClock())
     with full_disk(after=tmp_path / "audit-000001.jsonl"):
         for _ in range(30):
             refusals.write(call())

@@ -5,19 +5,13 @@ import traceback
 from pathlib import Path
 
 import pytest
+from support.clock import ManualClock
 from support.odd_files import ODD_KINDS, put_odd
 
 from serve.config.secret import PERIOD_S, LiveSecret, Secret
 from serve.errors import ConfigError
 
 CANARY = "canary-of-a-secret"
-
-
-class Clock:
-    now_s = 0.0
-
-    def __call__(self) -> float:
-        return self.now_s
 
 
 def in_file(path: Path) -> Secret:
@@ -74,7 +68,7 @@ def test_what_is_no_secret_is_refused_and_not_repeated(tmp_path: Path, held: byt
 def test_a_replaced_file_is_read_again_and_a_bad_one_changes_nothing(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    path, clock = tmp_path / "key", Clock()
+    path, clock = tmp_path / "key", ManualClock()
     path.write_text("first")
     key = LiveSecret(in_file(path), clock)
     path.write_text("second")

@@ -4,7 +4,7 @@ import asyncio
 from collections import Counter
 from typing import Any
 
-from support.clock import settle
+from support.clock import ManualClock, settle
 
 from policies import RequestFeatures, choose, decide
 from serve.config.compiled_policy import compile_for
@@ -33,18 +33,11 @@ def given(costs: dict[tuple[int, str], float]) -> dict[tuple[str, str], QueueRep
     return {KEY: QueueReport(costs)}
 
 
-class Clock:
-    now_s = 0.0
-
-    def __call__(self) -> float:
-        return self.now_s
-
-
 class Site:
     """Replicas that report to one board when they are told to."""
 
     def __init__(self) -> None:
-        self.clock = Clock()
+        self.clock = ManualClock()
         self._board = LoadBoard(self.clock)
         self._numbers: Counter[str] = Counter()
 
@@ -167,7 +160,7 @@ async def test_a_board_that_cant_be_reached_leaves_the_replica_to_its_share() ->
 
 
 async def test_queues_hear_what_other_replicas_gave_their_tenants() -> None:
-    board = LocalLink(LoadBoard(Clock()))
+    board = LocalLink(LoadBoard(ManualClock()))
     pools = [RemotePool(Endpoint("http://unused", None), {}, 1) for _ in range(2)]
     shared = [SharedLoad(NULL_LOAD, {KEY: pool}, board) for pool in pools]
     order: list[str] = []

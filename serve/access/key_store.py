@@ -1,9 +1,10 @@
 """Keys and tenants in one SQLite file: what the command line and the admin API write.
 
 The file has one owner that replicas ask, and may be written by a command beside it: what changed is told by versions in
-the file itself. WAL needs a local disk.
+the file itself. WAL needs a local disk. How a replica asks is in `serve/access/live.py`.
 """
 
+import asyncio
 import errno
 import fcntl
 import logging
@@ -37,6 +38,8 @@ GRACE_S = 24 * 3600.0
 Row = TypeVar("Row", KeyRecord, Tenant)
 _COPY_NAME = "access.copy.sqlite"
 _BUSY_TIMEOUT_S = 5.0
+_NEWS_WAIT_S = 1.0
+_LOOK_PERIOD_S = 0.05  # the command line writes beside the store's owner, so only the file shows changes
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS version (oldest INTEGER NOT NULL, newest INTEGER NOT NULL);
 CREATE TABLE IF NOT EXISTS keys (
@@ -220,6 +223,23 @@ class KeyStore:
         """Returns the tenants that have terms of their own, by name."""
         rows = self._db.execute("SELECT terms FROM tenants WHERE NOT removed ORDER BY name")
         return tuple(_read(terms, Tenant) for (terms,) in rows)
+
+    async def sync_keys(self, version: int, used: Collection[str], wait_s: float = _NEWS_WAIT_S) -> KeyChanges:
+        """Returns what has changed after a version, and notes which keys were used, given their ids.
+
+        The answer waits until there is something, a second at the most, so that a new key is valid everywhere at once.
+
+        Raises:
+            sqlite3.Error: The file can't be used.
+        """
+        loop = asyncio.get_running_loop()
+        until_s = loop.time() + wait_s
+        self.mark_used(used)
+        while True:
+            changes = self.changes_since(version)
+            if changes.version != version or loop.time() >= until_s:
+                return changes
+            await asyncio.sleep(_LOOK_PERIOD_S)
 
     def changes_since(self, version: int) -> KeyChanges:
         """Returns what has changed after a version; everything, if this store can't tell."""

@@ -1,12 +1,14 @@
-"""Keeps the keys that a process knows true to their sources: the file, the store and the identity provider."""
+"""Keeps the keys that a process knows true to their sources: the file, the store and the identity provider.
+
+Each source is asked on its own: a provider that is slow to answer holds up no revoked key of the store.
+"""
 
 import asyncio
 import logging
-import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Protocol
 
 from serve.access.key_file import read_key_file
 from serve.access.key_record import KeyChanges
@@ -14,55 +16,90 @@ from serve.access.key_ring import KeyRing
 from serve.access.key_store import KeyStore
 from serve.access.oidc import TokenVerifier, fetch_provider_keys, read_provider_keys
 from serve.access.principal import Authenticate, everybody
-from serve.config.access import AccessConfig
-from serve.errors import ConfigError
+from serve.config.access import AccessConfig, OidcConfig
+from serve.errors import ConfigError, SharedStateError
 from serve.shared.link import Link, LocalLink
-from serve.shared.report import Acknowledgement, Report, Reporter
 
 log = logging.getLogger("ray.serve.specgate.access")
 
-_SYNC_PERIOD_S = 1.0
-_LOOK_PERIOD_S = 0.05  # the command line writes beside the store's owner, so only the file shows changes
+_PERIOD_S = 1.0
 _FETCH_PERIOD_S = 300.0
 _FETCH_AGAIN_S = 30.0  # after a token with a key that the provider did not have, or did not tell
 _FETCH_FIRST_S = 5.0  # while no key of the provider is known, so that no token can be checked
 
 
-class KeyQuery(NamedTuple):
-    """The question of a process to the store.
+class _Source(Protocol):
+    """Where keys come from."""
 
-    Attributes:
-        used: Ids of the keys that were used since the last query.
+    async def refresh(self) -> bool:
+        """Takes over what has changed there; returns False if that was nothing."""
+        ...
+
+
+class _Store:
+    """The store of keys, asked for what has changed since its version that is known here.
+
+    Args:
+        link: The way to what has `KeyStore.sync_keys`.
+        ring: Takes the changes over.
     """
 
-    version: int
-    used: frozenset[str]
+    def __init__(self, link: Link, ring: KeyRing) -> None:
+        self._link = link
+        self._ring = ring
+        self._untold: frozenset[str] = frozenset()  # ids of keys that were used, until an answer says that it knows
+        self._is_silent = False
+        self._asking = asyncio.Lock()  # an answer overtaken by a later one would bring a revoked key back
+
+    async def refresh(self) -> bool:
+        async with self._asking:
+            return await self._ask()
+
+    async def _ask(self) -> bool:
+        known = self._ring.version
+        self._untold |= self._ring.take_used()
+        try:
+            changes: KeyChanges = await self._link.call("sync_keys", known, self._untold)
+        except SharedStateError as error:
+            if not self._is_silent:
+                meanwhile = "Until it can, the keys that are known stay valid for `access.stale_max_s`."
+                log.warning("%s %s %r", error, meanwhile, error.__cause__)
+            self._is_silent = True
+            return False
+        if self._is_silent:
+            log.warning("the store of keys is back")
+        self._is_silent = False
+        self._untold = frozenset()
+        self._ring.adopt(changes)
+        return changes.version != known
 
 
-class KeyFeed:
-    """The store, for the processes that follow its changes."""
+class _Provider:
+    """The keys that an identity provider publishes, fetched in a thread when it is time."""
 
-    def __init__(self, store: KeyStore) -> None:
-        self._store = store
+    def __init__(self, config: OidcConfig, verifier: TokenVerifier) -> None:
+        self._config = config
+        self._verifier = verifier
+        self._fetched_s = float("-inf")
 
-    async def sync_keys(self, version: int, used: frozenset[str]) -> KeyChanges:
-        """Returns what has changed after a version, and notes which keys were used.
+    async def refresh(self) -> bool:
+        now_s = asyncio.get_running_loop().time()
+        period_s = _FETCH_AGAIN_S if self._verifier.lacks_key else _FETCH_PERIOD_S
+        if not self._verifier.knows_keys:
+            period_s = _FETCH_FIRST_S
+        if now_s - self._fetched_s < period_s:
+            return False
+        self._fetched_s = now_s
+        try:
+            self._verifier.adopt(await asyncio.to_thread(fetch_provider_keys, self._config))
+        except ConfigError as error:
+            self._verifier.lacks_key = True
+            log.error("%s", error)
+            return False
+        return True
 
-        The answer waits until there is something, a second at the most, so that a new key is valid everywhere at once.
 
-        Raises:
-            sqlite3.Error: The file can't be used.
-        """
-        until_s = time.monotonic() + _SYNC_PERIOD_S
-        self._store.mark_used(used)
-        while True:
-            changes = self._store.changes_since(version)
-            if changes.version != version or time.monotonic() >= until_s:
-                return changes
-            await asyncio.sleep(_LOOK_PERIOD_S)
-
-
-class _Watched:
+class _File:
     """A file whose content is taken over whenever it changes; a bad one changes nothing. It is read in a thread by
     `read`, which returns what takes the content over, or raises `ConfigError`.
 
@@ -76,11 +113,10 @@ class _Watched:
         self._stamp = _stamp(path)
         read(path)()
 
-    async def refresh(self) -> None:
-        """Takes over the file if it has changed."""
-        stamp = _stamp(self._path)
+    async def refresh(self) -> bool:
+        stamp = await asyncio.to_thread(_stamp, self._path)  # the folder may be another machine's, which may be away
         if stamp == self._stamp:
-            return
+            return False
         self._stamp = stamp
         try:
             adopt = await asyncio.to_thread(self._read, self._path)
@@ -88,6 +124,7 @@ class _Watched:
             log.info("adopted the new %s", self._path)
         except ConfigError as error:
             log.error("refused the new %s and kept the old one: %s", self._path, error)
+        return True
 
 
 class LiveAccess:
@@ -95,7 +132,7 @@ class LiveAccess:
 
     Args:
         config: Says where keys come from.
-        store: The way to what has the methods of `KeyFeed`; None without a store.
+        store: The way to what has `KeyStore.sync_keys`; None without a store.
         own: The store, if it is this process's to close.
 
     Raises:
@@ -103,40 +140,31 @@ class LiveAccess:
     """
 
     def __init__(self, config: AccessConfig, store: Link | None, own: KeyStore | None = None) -> None:
-        verifier = TokenVerifier(config.oidc, lambda name: self.ring.tenant(name)) if config.oidc is not None else None
+        oidc = config.oidc
+        verifier = TokenVerifier(oidc, lambda name: self.ring.tenant(name)) if oidc is not None else None
         self.ring = KeyRing(config.stale_max_s if store is not None else None, verifier)
         self.authenticate: Authenticate = self.ring.authenticate
-        self._store = store
         self._own = own
-        self._reporter: Reporter[KeyQuery, KeyChanges] = Reporter(
-            self._ask,
-            lambda: KeyQuery(self.ring.version, self.ring.take_used()),
-            self.ring.adopt,
-            "the store of keys",
-            "Until it can, the keys that are known stay valid for `access.stale_max_s`.",
-            log,
-        )
-        self._verifier = verifier
-        self._provider = config.oidc if config.oidc is not None and config.oidc.jwks_file is None else None
-        self._fetched_s = float("-inf")
-        self._watched: list[_Watched] = []
+        self._sources: list[_Source] = []
+        if store is not None:
+            self._sources.append(_Store(store, self.ring))
         if config.file is not None:
-            self._watched.append(_Watched(Path(config.file), self._declared))
-        if verifier is not None and config.oidc is not None and config.oidc.jwks_file is not None:
-            keys_of = partial(_provider_keys, verifier)
-            self._watched.append(_Watched(Path(config.oidc.jwks_file), keys_of))
+            self._sources.append(_File(Path(config.file), self._declared))
+        if oidc is not None and verifier is not None:
+            if oidc.jwks_file is None:
+                self._sources.append(_Provider(oidc, verifier))
+            else:
+                self._sources.append(_File(Path(oidc.jwks_file), partial(_provider_keys, verifier)))
 
     async def run(self) -> None:
-        """Asks the sources once a second, for ever, and the store again as soon as it has sent changes."""
-        while True:
-            known, begun_s = self.ring.version, time.monotonic()
-            await self.refresh()
-            if self.ring.version == known:
-                await asyncio.sleep(max(0.0, begun_s + _SYNC_PERIOD_S - time.monotonic()))
+        """Asks each source once a second, for ever, and again as soon as it had something new."""
+        async with asyncio.TaskGroup() as group:
+            for source in self._sources:
+                group.create_task(_follow(source))
 
     async def refresh(self) -> None:
         """Asks each source once."""
-        await asyncio.gather(self._sync(), self._fetch(), *(file.refresh() for file in self._watched))
+        await asyncio.gather(*(source.refresh() for source in self._sources))
 
     async def close(self) -> None:
         """Lets go of the store, once `run` has ended."""
@@ -145,31 +173,6 @@ class LiveAccess:
 
     def _declared(self, path: Path) -> Callable[[], None]:
         return partial(self.ring.declare, *read_key_file(path))
-
-    async def _sync(self) -> None:
-        if self._store is not None:
-            await self._reporter.sync()
-
-    async def _ask(self, report: Report[KeyQuery, KeyChanges]) -> Acknowledgement[KeyChanges]:
-        """Sends a report. Changes after a version are the same however often one asks, so a store keeps no answers."""
-        assert self._store is not None
-        changes = await self._store.call("sync_keys", *report.content)
-        return Acknowledgement(report.number, report.seen + 1, changes)
-
-    async def _fetch(self) -> None:
-        if self._verifier is None or self._provider is None:
-            return
-        period_s = _FETCH_AGAIN_S if self._verifier.lacks_key else _FETCH_PERIOD_S
-        if not self._verifier.knows_keys:
-            period_s = _FETCH_FIRST_S
-        if time.monotonic() - self._fetched_s < period_s:
-            return
-        self._fetched_s = time.monotonic()
-        try:
-            self._verifier.adopt(await asyncio.to_thread(fetch_provider_keys, self._provider))
-        except ConfigError as error:
-            self._verifier.lacks_key = True
-            log.error("%s", error)
 
 
 class OpenAccess:
@@ -203,7 +206,15 @@ def live_access(config: AccessConfig, admin_api: Link | None) -> AnyAccess:
     if config.state_dir is None or admin_api is not None:
         return LiveAccess(config, admin_api if config.state_dir is not None else None)
     store = KeyStore(Path(config.state_dir), mends=True)
-    return LiveAccess(config, LocalLink(KeyFeed(store)), store)
+    return LiveAccess(config, LocalLink(store), store)
+
+
+async def _follow(source: _Source) -> None:
+    loop = asyncio.get_running_loop()
+    while True:
+        begun_s = loop.time()
+        if not await source.refresh():
+            await asyncio.sleep(max(0.0, begun_s + _PERIOD_S - loop.time()))
 
 
 def _provider_keys(verifier: TokenVerifier, path: Path) -> Callable[[], None]:

@@ -2,6 +2,7 @@
 
 import json
 import re
+import ssl
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -9,7 +10,7 @@ from hashlib import sha256
 from http.client import HTTPException
 from pathlib import Path
 from typing import Any
-from urllib.request import HTTPRedirectHandler, build_opener
+from urllib.request import HTTPRedirectHandler, HTTPSHandler, build_opener
 
 import jwt
 from pydantic import TypeAdapter, ValidationError
@@ -24,7 +25,7 @@ from serve.errors import ConfigError, InvalidApiKeyError, SharedStateError
 _MAX_TOKEN_BYTES = 16 * 1024
 _MAX_KNOWN = 10_000  # the oldest are forgotten, and verified again
 _LEEWAY_S = 10.0  # for clocks that differ
-_FETCH_TIMEOUT_S = 5.0
+_FETCH_LIMIT_S = 10.0
 _MAX_DOCUMENT_BYTES = 1024 * 1024
 _DISCOVERY_PATH = "/.well-known/openid-configuration"
 _RETRY_AFTER_S = 2.0
@@ -156,20 +157,21 @@ def read_provider_keys(path: Path) -> Mapping[str, jwt.PyJWK]:
     return _keys_in(document, str(path))
 
 
-def fetch_provider_keys(config: OidcConfig) -> Mapping[str, jwt.PyJWK]:
-    """Returns the keys that a provider publishes, by id. Blocks for a few seconds at most.
+def fetch_provider_keys(config: OidcConfig, limit_s: float = _FETCH_LIMIT_S) -> Mapping[str, jwt.PyJWK]:
+    """Returns the keys that a provider publishes, by id. Blocks for `limit_s` at most, once an address of it answers.
 
     Raises:
         ConfigError: They can't be fetched or read.
     """
-    url = config.jwks_url or _keys_url(config.issuer)
-    return _keys_in(_fetched(url), url)
+    ends_s = time.monotonic() + limit_s
+    url = config.jwks_url or _keys_url(config.issuer, ends_s)
+    return _keys_in(_fetched(url, ends_s), url)
 
 
-def _keys_url(issuer: str) -> str:
+def _keys_url(issuer: str, ends_s: float) -> str:
     """Returns where a provider's discovery document says that its keys are."""
     url = f"{issuer.rstrip('/')}{_DISCOVERY_PATH}"
-    document = _fetched(url)
+    document = _fetched(url, ends_s)
     found = document.get("jwks_uri") if isinstance(document, dict) else None
     if not isinstance(found, str) or not found.startswith("https://"):
         raise ConfigError(f"{url} names no jwks_uri with https://; set access.oidc.jwks_url or jwks_file")
@@ -178,12 +180,37 @@ def _keys_url(issuer: str) -> str:
     return found
 
 
-def _fetched(url: str) -> Any:
+def _fetched(url: str, ends_s: float) -> Any:
+    context = ssl.create_default_context()
+    context.sslsocket_class = _socket_until(ends_s)
     try:
-        with build_opener(_NoRedirects).open(url, timeout=_FETCH_TIMEOUT_S) as response:
+        with build_opener(_NoRedirects, HTTPSHandler(context=context)).open(url, timeout=_left_s(ends_s)) as response:
             return json.loads(response.read(_MAX_DOCUMENT_BYTES))
     except (HTTPException, ValueError, RecursionError, OSError) as error:
         raise ConfigError(f"the keys of the identity provider can't be fetched from {url}: {error}") from error
+
+
+def _socket_until(ends_s: float) -> type[ssl.SSLSocket]:
+    """Returns sockets that read until a time. Their timeout alone would begin again with each byte that drips in."""
+
+    class Socket(ssl.SSLSocket):
+        def recv_into(self, *args: Any, **kwargs: Any) -> int:
+            self.settimeout(_left_s(ends_s))
+            return super().recv_into(*args, **kwargs)
+
+    return Socket
+
+
+def _left_s(ends_s: float) -> float:
+    """Returns the seconds until a time of the monotonic clock.
+
+    Raises:
+        TimeoutError: It is over.
+    """
+    left_s = ends_s - time.monotonic()
+    if left_s <= 0:
+        raise TimeoutError("it took too long")
+    return left_s
 
 
 def _keys_in(document: Any, source: str) -> Mapping[str, jwt.PyJWK]:

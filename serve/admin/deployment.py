@@ -10,7 +10,7 @@ from typing import Any, Self
 
 from serve.access.key_record import KeyChanges
 from serve.access.key_store import KeyStore
-from serve.access.live import KeyFeed, LiveAccess, OpenAccess
+from serve.access.live import LiveAccess, OpenAccess
 from serve.admin.app import AdminRoutes
 from serve.admin.audit import AuditLog
 from serve.admin.replicas import GatewayReplicas
@@ -40,9 +40,8 @@ class AdminApi:
         self._audit = audit = AuditLog(audit_dir, key_file=admin.audit_key(parsed.access.state_dir))
         watch = Watch(self._replicas)
         self._store = store = _store(Path(parsed.access.state_dir)) if parsed.access.state_dir else None
-        self._keys = KeyFeed(store) if store is not None else None
         keyed = parsed.access.mode == "required"
-        access = LiveAccess(parsed.access, LocalLink(self._keys) if self._keys else None) if keyed else OpenAccess()
+        access = LiveAccess(parsed.access, LocalLink(store) if store else None) if keyed else OpenAccess()
         names = None if keyed else (admin.host.lower(), *admin.names)  # with keys, a page lacks one
         most = parsed.limits.max_body_bytes
         api = AdminRoutes(self._replicas, watch, audit, access.authenticate, most, store, names, tuple(parsed.models))
@@ -63,14 +62,14 @@ class AdminApi:
         self._replicas.announce(replica, Endpoint(url, key))
 
     async def sync_keys(self, version: int, used: frozenset[str]) -> KeyChanges:
-        """Called by every gateway replica over and over; see `KeyFeed`.
+        """Called by every gateway replica over and over; see `KeyStore.sync_keys`.
 
         Raises:
             SharedStateError: There is no store.
         """
-        if self._keys is None:
+        if self._store is None:
             raise SharedStateError("The admin API has no store of keys.")
-        return await self._keys.sync_keys(version, used)
+        return await self._store.sync_keys(version, used)
 
     async def close(self) -> None:
         """Ends an admin API without Ray."""

@@ -1,20 +1,22 @@
 """Keys that a process keeps true: what is written in the store is in force without a wait for the next round."""
 
 import asyncio
-from collections.abc import Callable
-from contextlib import closing, suppress
+import os
+import threading
+from collections.abc import AsyncIterator, Collection
+from contextlib import asynccontextmanager, closing, suppress
 from glob import glob
 from pathlib import Path
 from typing import Any
 
 import pytest
 from ray.serve.exceptions import RayServeException
+from support.clock import LoopClock, until
 
-from serve.access import live
 from serve.access.key_file import KeyTerms
 from serve.access.key_record import KeyChanges
 from serve.access.key_store import KeyStore
-from serve.access.live import KeyFeed, LiveAccess, OpenAccess, live_access
+from serve.access.live import LiveAccess, OpenAccess, live_access
 from serve.config.access import AccessConfig
 from serve.errors import InvalidApiKeyError, SharedStateError
 from serve.shared.link import LocalLink
@@ -24,18 +26,25 @@ TERMS = KeyTerms(tenant="red", name="ci")
 REQUIRED = AccessConfig(mode="required", state_dir="keys")
 
 
-class CountedFeed(KeyFeed):
-    """A feed that counts how often it is asked."""
+class PatientStore(KeyStore):
+    """A store that answers only once there is something new."""
+
+    async def sync_keys(self, version: int, used: Collection[str], wait_s: float = 1e9) -> KeyChanges:
+        return await super().sync_keys(version, used, wait_s)
+
+
+class CountedStore(KeyStore):
+    """A store that counts how often it is asked."""
 
     asked = 0
 
-    async def sync_keys(self, version: int, used: frozenset[str]) -> KeyChanges:
+    async def sync_keys(self, version: int, used: Collection[str], wait_s: float = 1.0) -> KeyChanges:
         self.asked += 1
-        return await super().sync_keys(version, used)
+        return await super().sync_keys(version, used, wait_s)
 
 
-class BrokenFeed:
-    """A feed that can never be reached."""
+class BrokenStore:
+    """A store that can never be reached."""
 
     asked = 0
 
@@ -44,85 +53,108 @@ class BrokenFeed:
         raise SharedStateError("gone")
 
 
-class LosingFeed(KeyFeed):
-    """A feed whose answers get lost at first."""
+class LosingStore(KeyStore):
+    """A store that answers at once, and whose answers get lost at first."""
 
     lost = 2
     used: frozenset[str] = frozenset()
 
-    async def sync_keys(self, version: int, used: frozenset[str]) -> KeyChanges:
-        changes = await super().sync_keys(version, used)
+    async def sync_keys(self, version: int, used: Collection[str], wait_s: float = 0.0) -> KeyChanges:
+        changes = await super().sync_keys(version, used, wait_s)
         if used and self.lost:
             self.lost -= 1
             raise SharedStateError("gone")
-        self.used |= used
+        self.used |= frozenset(used)
         return changes
 
 
-async def until(happens: Callable[[], bool]) -> None:
-    async with asyncio.timeout(60):
-        while not happens():  # noqa: ASYNC110 - it is polled
-            await asyncio.sleep(0.01)
+@asynccontextmanager
+async def running(access: LiveAccess) -> AsyncIterator[None]:
+    task = asyncio.create_task(access.run())
+    yield
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task
 
 
-async def test_each_change_ends_the_wait_for_it_also_one_that_another_process_writes(
+async def test_each_change_ends_the_wait_for_it_also_one_that_another_process_writes(tmp_path: Path) -> None:
+    with closing(PatientStore(tmp_path)) as owner, closing(KeyStore(tmp_path)) as command_line:
+        access = LiveAccess(REQUIRED, LocalLink(owner))
+        async with running(access):
+            for store in (owner, command_line, owner):
+                issued = store.create(TERMS)
+                await until(lambda token=issued.token: is_known(access, token))  # type: ignore[misc]
+                store.revoke(issued.key.id)
+                await until(lambda token=issued.token: not is_known(access, token))  # type: ignore[misc]
+
+
+@pytest.mark.asyncio(loop_scope="function")
+async def test_without_news_the_store_is_asked_once_a_second(clock: LoopClock, tmp_path: Path) -> None:
+    with closing(CountedStore(tmp_path)) as store:
+        async with running(LiveAccess(REQUIRED, LocalLink(store))):
+            for _ in range(100):
+                await clock.advance(0.05)
+            assert 4 <= store.asked <= 7
+
+
+@pytest.mark.asyncio(loop_scope="function")
+async def test_a_store_that_fails_at_once_is_not_asked_in_a_busy_loop(clock: LoopClock) -> None:
+    store = BrokenStore()
+    async with running(LiveAccess(REQUIRED, LocalLink(store))):
+        for _ in range(100):
+            await clock.advance(0.05)
+        assert 4 <= store.asked <= 7
+
+
+@pytest.mark.asyncio(loop_scope="function")
+async def test_a_store_without_news_answers_after_a_second_with_the_version_that_was_known(
+    clock: LoopClock, tmp_path: Path
+) -> None:
+    with closing(KeyStore(tmp_path)) as store:
+        known = (await store.sync_keys(0, frozenset())).version
+        asked = asyncio.create_task(store.sync_keys(known, frozenset()))
+        await clock.advance(0.9)
+        assert not asked.done()
+        await clock.advance(0.2)
+        assert await asked == KeyChanges(known)
+
+
+async def test_a_file_that_can_not_be_looked_at_holds_up_no_revoked_key(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(live, "_SYNC_PERIOD_S", 1e9)
-    with closing(KeyStore(tmp_path)) as owner, closing(KeyStore(tmp_path)) as command_line:
-        access = LiveAccess(REQUIRED, LocalLink(KeyFeed(owner)))
-        running = asyncio.create_task(access.run())
-        for store in (owner, command_line, owner):
-            issued = store.create(TERMS)
-            await until(lambda token=issued.token: is_known(access, token))  # type: ignore[misc]
-            store.revoke(issued.key.id)
-            await until(lambda token=issued.token: not is_known(access, token))  # type: ignore[misc]
-        running.cancel()
-        with suppress(asyncio.CancelledError):
-            await running
-
-
-async def test_without_news_the_store_is_asked_once_a_period(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(live, "_SYNC_PERIOD_S", 0.2)
+    file, away = tmp_path / "keys.yaml", threading.Event()
+    file.write_text("tenants: {}", encoding="utf-8")
     with closing(KeyStore(tmp_path)) as store:
-        feed = CountedFeed(store)
-        access = LiveAccess(REQUIRED, LocalLink(feed))
-        with suppress(TimeoutError):
-            await asyncio.wait_for(access.run(), 1.0)
-        assert 2 <= feed.asked <= 6
+        access = LiveAccess(REQUIRED.model_copy(update={"file": str(file)}), LocalLink(store))
+        looked_at = Path.stat
 
+        def stat(path: Path, **more: Any) -> os.stat_result:
+            if path == file:
+                away.wait()
+            return looked_at(path, **more)
 
-async def test_a_store_that_fails_at_once_is_not_asked_in_a_busy_loop(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(live, "_SYNC_PERIOD_S", 0.2)
-    feed = BrokenFeed()
-    with suppress(TimeoutError):
-        await asyncio.wait_for(LiveAccess(REQUIRED, LocalLink(feed)).run(), 1.0)
-    assert 2 <= feed.asked <= 5
-
-
-async def test_a_store_without_news_answers_after_a_period_with_the_version_that_was_known(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(live, "_SYNC_PERIOD_S", 0.1)
-    with closing(KeyStore(tmp_path)) as store:
-        feed = KeyFeed(store)
-        known = (await feed.sync_keys(0, frozenset())).version
-        assert await feed.sync_keys(known, frozenset()) == KeyChanges(known)
+        monkeypatch.setattr(Path, "stat", stat)
+        issued = store.create(TERMS)
+        try:
+            async with running(access):
+                await until(lambda: is_known(access, issued.token))
+                store.revoke(issued.key.id)
+                await until(lambda: not is_known(access, issued.token))
+        finally:
+            away.set()
 
 
 async def test_which_keys_were_used_is_known_even_if_an_answer_gets_lost(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(live, "_SYNC_PERIOD_S", 0.01)
-    with closing(KeyStore(tmp_path)) as store:
-        feed = LosingFeed(store)
-        access = LiveAccess(REQUIRED, LocalLink(feed))
+    with closing(LosingStore(tmp_path)) as store:
+        access = LiveAccess(REQUIRED, LocalLink(store))
         issued = store.create(TERMS)
         await access.refresh()
         assert is_known(access, issued.token)
         for _ in range(3):
             await access.refresh()
-        assert feed.used == {issued.key.id}
+        assert store.used == {issued.key.id}
     assert len(caplog.records) == 2, "one line when it falls silent, one when it is back"
 
 

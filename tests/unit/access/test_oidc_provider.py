@@ -1,10 +1,13 @@
 """A provider's keys as they are found and fetched: over TLS, where its discovery document says, and nowhere else."""
 
+import asyncio
 import ipaddress
 import json
 import ssl
 import threading
+import time
 from collections.abc import Iterator
+from contextlib import closing, suppress
 from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -18,12 +21,15 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import NameOID
 from jwt.algorithms import ECAlgorithm
+from support.clock import LoopClock, until
 
-from serve.access import live
+from serve.access.key_file import KeyTerms
+from serve.access.key_store import KeyStore
 from serve.access.live import LiveAccess
 from serve.access.oidc import fetch_provider_keys
 from serve.config.access import AccessConfig, OidcConfig
 from serve.errors import ConfigError, InvalidApiKeyError, SharedStateError
+from serve.shared.link import LocalLink
 
 DISCOVERY = "/.well-known/openid-configuration"
 KEYS = {kid: ec.generate_private_key(ec.SECP256R1()) for kid in ("one", "two")}
@@ -35,6 +41,7 @@ class Provider(ThreadingHTTPServer):
     Attributes:
         documents: What it serves, by path; a text is where it redirects to.
         asked: Paths that were asked for.
+        drip: It sends what it serves byte by byte, without an end, until this is set; None if it does not.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -45,6 +52,7 @@ class Provider(ThreadingHTTPServer):
         self.issuer = f"https://127.0.0.1:{self.server_address[1]}"
         self.documents: dict[str, Any] = {}
         self.asked: list[str] = []
+        self.drip: threading.Event | None = None
         self.publish("one")
 
     def publish(self, kid: str) -> None:
@@ -73,6 +81,8 @@ class _Handler(BaseHTTPRequestHandler):
         if isinstance(document, str):
             self.send_header("location", document)
         self.end_headers()
+        while self.server.drip is not None and not self.server.drip.wait(0.02):
+            self.wfile.write(b" ")
         self.wfile.write(json.dumps(document).encode())
 
     def log_message(self, *_: Any) -> None:
@@ -113,6 +123,13 @@ def config(provider: Provider, **more: Any) -> OidcConfig:
 
 def access(provider: Provider) -> LiveAccess:
     return LiveAccess(AccessConfig(mode="required", oidc=config(provider)), None)
+
+
+def is_valid(access: LiveAccess, token: str) -> bool:
+    try:
+        return bool(named(access, token))
+    except (InvalidApiKeyError, SharedStateError):
+        return False
 
 
 def named(access: LiveAccess, token: str) -> str:
@@ -159,23 +176,54 @@ def test_a_provider_whose_certificate_nobody_signed_is_not_believed(
         fetch_provider_keys(config(provider))
 
 
-async def test_a_provider_that_is_away_at_the_start_is_asked_again_soon(
-    provider: Provider, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def dripping(provider: Provider) -> Iterator[Provider]:
+    provider.drip = threading.Event()
+    yield provider
+    provider.drip.set()
+
+
+def test_a_provider_whose_answer_drips_is_given_up_in_time(dripping: Provider) -> None:
+    begun_s = time.monotonic()
+    with pytest.raises(ConfigError, match="can't be fetched"):
+        fetch_provider_keys(config(dripping), limit_s=0.5)
+    assert time.monotonic() - begun_s < 5
+    assert dripping.asked == [DISCOVERY]
+
+
+async def test_a_slow_provider_holds_up_no_revoked_key(dripping: Provider, tmp_path: Path) -> None:
+    with closing(KeyStore(tmp_path)) as store:
+        settings = AccessConfig(mode="required", state_dir=str(tmp_path), oidc=config(dripping))
+        people = LiveAccess(settings, LocalLink(store))
+        issued = store.create(KeyTerms(tenant="red"))
+        running = asyncio.create_task(people.run())
+        await until(lambda: dripping.asked)
+        await until(lambda: is_valid(people, issued.token))
+        store.revoke(issued.key.id)
+        await until(lambda: not is_valid(people, issued.token))
+        assert dripping.asked == [DISCOVERY], "its first answer has not ended yet"
+        assert dripping.drip is not None
+        dripping.drip.set()
+        running.cancel()
+        with suppress(asyncio.CancelledError):
+            await running
+
+
+@pytest.mark.asyncio(loop_scope="function")
+async def test_a_provider_that_is_away_at_the_start_is_asked_again_soon(clock: LoopClock, provider: Provider) -> None:
     documents, provider.documents = provider.documents, {}
     people = access(provider)
     await people.refresh()
     with pytest.raises(SharedStateError):
         named(people, provider.token("one"))
     provider.documents = documents
-    monkeypatch.setattr(live, "_FETCH_FIRST_S", 0.0)
+    await clock.advance(5)
     await people.refresh()
     assert named(people, provider.token("one")) == "oidc:anna"
 
 
-async def test_a_new_key_is_fetched_and_the_old_ones_tokens_end(
-    provider: Provider, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.asyncio(loop_scope="function")
+async def test_a_new_key_is_fetched_and_the_old_ones_tokens_end(clock: LoopClock, provider: Provider) -> None:
     people = access(provider)
     await people.refresh()
     provider.publish("two")
@@ -183,17 +231,18 @@ async def test_a_new_key_is_fetched_and_the_old_ones_tokens_end(
     assert named(people, provider.token("one")), "nobody has asked for another key, and the time is not up"
     with pytest.raises(InvalidApiKeyError):
         named(people, provider.token("two"))
-    monkeypatch.setattr(live, "_FETCH_AGAIN_S", 0.0)
+    await clock.advance(30)
     await people.refresh()
     assert named(people, provider.token("two")) == "oidc:anna"
     with pytest.raises(InvalidApiKeyError):
         named(people, provider.token("one"))
 
 
-async def test_known_keys_outlive_a_provider_that_is_away(provider: Provider, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.asyncio(loop_scope="function")
+async def test_known_keys_outlive_a_provider_that_is_away(clock: LoopClock, provider: Provider) -> None:
     people = access(provider)
     await people.refresh()
     provider.documents = {}
-    monkeypatch.setattr(live, "_FETCH_PERIOD_S", 0.0)
+    await clock.advance(300)
     await people.refresh()
     assert named(people, provider.token("one")) == "oidc:anna"

@@ -59,8 +59,14 @@ class GatewayError(Exception):
         code: A finer code than the class's own.
         retry_after_s: Seconds for the `Retry-After` header; 0 sends none.
         headers: Further response headers, by lower-case name.
+
+    Attributes:
+        key_id: Of the key that is refused, if it was one of ours; for the log, never for the client.
+        tenant: Of that key.
     """
 
+    key_id = ""
+    tenant = ""
     status: ClassVar[int] = 500
     type: ClassVar[str] = "internal_error"
     default_code: ClassVar[str] = "internal_error"

@@ -5,18 +5,18 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from hmac import compare_digest
-from typing import NoReturn
 
 from serve.access.key_record import KeyChanges, KeyRecord, SecretHash
 from serve.access.principal import EVERY_MODEL, Principal
 from serve.access.tenants import Tenant
 from serve.access.token import claimed_id, digest, token_in
 from serve.config.access import PRIORITIES, RequestPriority
-from serve.errors import InvalidApiKeyError, SharedStateError
+from serve.errors import GatewayError, InvalidApiKeyError, SharedStateError
 
 log = logging.getLogger("ray.serve.specgate.access")
 
 _RETRY_AFTER_S = 2.0
+_MOST_ENDED = 10_000
 _MISSING = "No API key was given: send one as `Authorization: Bearer KEY` or in `x-api-key`."
 _UNKNOWN = "This API key is not valid here: it is mistyped, or it was revoked."
 _EXPIRED = "This API key is no longer valid: it has expired, or another secret has taken its place."
@@ -34,6 +34,14 @@ class _Entry:
     hashes: tuple[SecretHash, ...]
     principal: Principal
     is_stored: bool
+
+    def secret(self, token: str) -> SecretHash | None:
+        """Returns which of the key's secrets a token has; None for none."""
+        given = digest(token)
+        for known in self.hashes:
+            if compare_digest(known.sha256, given):
+                return known
+        return None
 
 
 class KeyRing:
@@ -67,13 +75,15 @@ class KeyRing:
         self._declared_tenants: dict[str, Tenant] = {}
         self._stored_tenants: dict[str, Tenant] = {}
         self._entries: dict[str, _Entry] = {}
+        self._ended: dict[str, _Entry] = {}  # of keys that were revoked since this process has known them, for the log
         self._used: set[str] = set()
 
     def authenticate(self, headers: Mapping[str, str]) -> Principal:
         """Returns the principal of a request. Headers are by lower-case name.
 
         Raises:
-            InvalidApiKeyError: The request has no key, or none that is valid now.
+            InvalidApiKeyError: The request has no key, or none that is valid now. The error names the key if it once
+                was valid here, and its secret right: whoever knows an id alone speaks for nobody.
             SharedStateError: The store has not answered yet, so nobody knows.
         """
         token = token_in(headers)
@@ -82,18 +92,15 @@ class KeyRing:
         entry = self._entries.get(claimed_id(token))
         if entry is None:
             return self._other(token)
-        given = digest(token)
-        for known in entry.hashes:
-            if compare_digest(known.sha256, given):
-                break
-        else:
+        secret = entry.secret(token)
+        if secret is None:
             raise InvalidApiKeyError(_UNKNOWN)
         principal, now_s = entry.principal, self._clock()
-        for ends_s in (known.until_s, principal.expires_s):
+        for ends_s in (secret.until_s, principal.expires_s):
             if ends_s is not None and ends_s <= now_s:
-                raise InvalidApiKeyError(_EXPIRED)
+                raise _named(InvalidApiKeyError(_EXPIRED), principal)
         if entry.is_stored and not self._is_fresh():
-            _unheard()
+            raise _named(_unheard(), principal)
         self._used.add(principal.key_id)
         return principal
 
@@ -147,7 +154,10 @@ class KeyRing:
         if self._fallback is not None and not claimed_id(token):
             return self._fallback(token)
         if claimed_id(token) and not self._is_fresh():
-            _unheard()
+            raise _unheard()
+        ended = self._ended.get(claimed_id(token))
+        if ended is not None and ended.secret(token) is not None:
+            raise _named(InvalidApiKeyError(_UNKNOWN), ended.principal)
         raise InvalidApiKeyError(_UNKNOWN)
 
     def _is_fresh(self) -> bool:
@@ -159,10 +169,13 @@ class KeyRing:
         keys = {**self._stored, **self._declared}.values() if changed else ()
         for key_id in {*touched, *(key.id for key in keys if key.tenant in changed)}:
             entry = self._entry(key_id)
-            if entry is None:
-                self._entries.pop(key_id, None)
-            else:
+            if entry is not None:
                 self._entries[key_id] = entry
+                self._ended.pop(key_id, None)
+            elif (ended := self._entries.pop(key_id, None)) is not None:
+                self._ended[key_id] = ended
+                if len(self._ended) > _MOST_ENDED:
+                    del self._ended[next(iter(self._ended))]
 
     def _entry(self, key_id: str) -> _Entry | None:
         declared, stored = self._declared.get(key_id), self._stored.get(key_id)
@@ -194,5 +207,11 @@ def _later(one: RequestPriority, other: RequestPriority) -> RequestPriority:
     return max(one, other, key=PRIORITIES.index)
 
 
-def _unheard() -> NoReturn:
-    raise SharedStateError(_UNHEARD, retry_after_s=_RETRY_AFTER_S)
+def _unheard() -> GatewayError:
+    return SharedStateError(_UNHEARD, retry_after_s=_RETRY_AFTER_S)
+
+
+def _named(error: GatewayError, principal: Principal) -> GatewayError:
+    """Returns an error that names a key which is refused."""
+    error.key_id, error.tenant = principal.key_id, principal.tenant.name
+    return error

@@ -74,8 +74,8 @@ class Principal:
 
 # Everybody, where access is off: nothing that follows has to ask whether it is on.
 ANONYMOUS = Principal("anonymous", Tenant(DEFAULT_TENANT), RIGHTS)
-# Who has no key, on the routes that need none.
-NOBODY = Principal("", Tenant(DEFAULT_TENANT), frozenset(), ())
+# Who has no key, on the routes that need none, and of a request that is refused: of no tenant.
+NOBODY = Principal("", Tenant(""), frozenset(), ())
 
 # Returns the principal of a request, given its headers by lower-case name, or raises `GatewayError`.
 Authenticate = Callable[[Mapping[str, str]], Principal]

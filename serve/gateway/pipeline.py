@@ -10,6 +10,7 @@ from itertools import count
 from policies import Decision, Policy, choose, decide, foretold
 from policies.classes import GUARDED, class_of_names
 from serve.access.principal import ANONYMOUS, Authenticate, Principal, everybody
+from serve.access.tenants import Tenant
 from serve.config.gateway import GatewayConfig
 from serve.errors import (
     DeadlineError,
@@ -36,7 +37,6 @@ from serve.proxy.exchange import CHAT, Api, Exchange
 from serve.proxy.headers import engine_id_of, request_headers, request_id_of
 from serve.proxy.held import Held
 from serve.proxy.journal import CLIENT_LEFT, Journal
-from serve.proxy.log_fields import log_fields
 from serve.proxy.outgoing import DRAFTS_HEADER
 from serve.proxy.relay import relay
 from serve.proxy.routed_request import RoutedRequest
@@ -144,22 +144,22 @@ class Gateway:
         if self._burst.is_crowd():  # hundreds of clients may ask at the same moment
             await turn()
         headers = request_headers(scope["headers"])
-        principal = self._principal(headers)
-        continued = self._continues_traces and not isinstance(principal, GatewayError)
+        principal, refusal = self._caller(headers)
+        continued = self._continues_traces and refusal is None
         with self._telemetry.request(scope["path"], headers, continued=continued) as span:
             if not continued:
                 headers = without_trace(headers)
             direct = scope.get("extensions", {}).get(DIRECT)
             write = direct and direct.get("write")
             path, request_id = api.path or scope["path"], request_id_of(headers)
-            exchange = Exchange(path, headers, send, request_id, span, direct is not None, write, api)
+            exchange = Exchange(path, headers, send, request_id, span, direct is not None, write, api, principal)
             if api is not CHAT:
                 exchange.attribution.headers.update(api.response_headers(request_id))
             try:
-                if isinstance(principal, GatewayError):
-                    await exchange.refuse(principal)
+                if refusal is not None:
+                    await exchange.refuse(refusal)
                     return
-                exchange.accept(principal)
+                exchange.accept()
                 if direct is not None and principal is not ANONYMOUS:
                     direct["belong_to"](principal.tenant.name)
                 self._admit()
@@ -182,24 +182,29 @@ class Gateway:
                 exchange.release()
                 self._settle(exchange, scope["path"])
 
-    def _principal(self, headers: Mapping[str, str]) -> Principal | GatewayError:
-        """Returns on whose behalf a request is made, or why it is refused: the span's trace depends on that."""
+    def _caller(self, headers: Mapping[str, str]) -> tuple[Principal, GatewayError | None]:
+        """Returns on whose behalf a request is made, and the error if it is refused: its span begins with that known.
+
+        A refused one is no tenant's, unless the error names a key.
+        """
         try:
-            return self._authenticate(headers)
+            return self._authenticate(headers), None
         except GatewayError as error:
-            return error.with_traceback(None)  # or it and the frame that keeps it would hold each other
+            refused = Principal(error.key_id, Tenant(error.tenant), frozenset(), ())
+            return refused, error.with_traceback(None)  # or it and the frame that keeps it would hold each other
 
     def _settle(self, exchange: Exchange, path: str) -> None:
         """Charges, counts and logs a request that has ended."""
         exchange.charge.settle(exchange.status, exchange.span)
         served = exchange.attribution
         self._telemetry.ended(exchange.arrived_s, served.model, served.pool, served.speculative, exchange.status)
-        if cause := self.journal.add(exchange, path):
-            self._telemetry.failed(served.model, exchange.status, cause)
+        ended = self.journal.add(exchange, path)
+        if ended.cause:
+            self._telemetry.failed(served.model, exchange.status, ended.cause)
         elif (answering := served.answering) is not None and answering.meter.usage is not None:
             self._count_answer(served, answering, answering.meter.usage)
         if self._telemetry.log.on and self._telemetry.log.wants(exchange.status, served.faults):
-            self._telemetry.log.ended(log_fields(exchange, path))
+            self._telemetry.log.ended(ended.log_fields())
 
     def _count_answer(self, served: Attribution, answering: Answering, usage: Usage) -> None:
         """Counts how fast an answer came, whose length its engine has told."""

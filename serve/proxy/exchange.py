@@ -7,7 +7,7 @@ from functools import partial
 from msgspec import Struct, field
 from opentelemetry.trace import Span
 
-from serve.access.principal import ANONYMOUS, PRIORITY_HEADER, Principal
+from serve.access.principal import NOBODY, PRIORITY_HEADER, Principal
 from serve.config.access import PRIORITIES
 from serve.errors import GatewayError, ModelNotFoundError
 from serve.http1.asgi import Receive, Send, Sink
@@ -88,7 +88,8 @@ class Exchange(Struct):
         adds_request_id: True if we add `x-request-id` to the response; Ray Serve's own listener does so itself.
         write: Sends a part of the response without a task switch; None if the listener can't.
         api: That the client speaks.
-        principal: On whose behalf the request is made; see `accept`.
+        principal: On whose behalf the request is made. Of one that is refused at once, it has the names of the key at
+            most; see `accept`.
         rank: The place of the request's priority in `PRIORITIES`.
         charge: The request's; it charges nothing until the request is admitted.
         attribution: Who serves the request.
@@ -108,8 +109,8 @@ class Exchange(Struct):
     adds_request_id: bool = True
     write: Sink | None = None
     api: Api = CHAT
-    principal: Principal = ANONYMOUS
-    rank: int = PRIORITIES.index(ANONYMOUS.priority_default)
+    principal: Principal = NOBODY
+    rank: int = PRIORITIES.index(NOBODY.priority_default)
     charge: AnyCharge = NULL_CHARGE
     attribution: Attribution = field(default_factory=Attribution)
     keep_alive: KeepAlive | None = None
@@ -119,14 +120,14 @@ class Exchange(Struct):
     error: str = ""
     asked: str = ""
 
-    def accept(self, principal: Principal) -> None:
-        """Notes on whose behalf the request is made, before anything is read or reserved for it.
+    def accept(self) -> None:
+        """Checks what the principal may do, and takes over its priority, before anything is read or reserved for it.
 
         Raises:
             InsufficientScopeError: The principal may not use models.
             InvalidRequestError: The request asks for a priority that there is not.
         """
-        self.principal = principal
+        principal = self.principal
         principal.require("infer")
         wanted = self.headers.get(PRIORITY_HEADER)
         self.rank = PRIORITIES.index(principal.priority_default if wanted is None else principal.priority(wanted))

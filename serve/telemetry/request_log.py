@@ -68,8 +68,8 @@ class RequestLog:
         return bool(faults) or status >= _SERVER_ERROR or self._draw() < self._share
 
     def ended(self, fields: Mapping[str, Any]) -> None:
-        """Writes the line of a request. Of its fields, `path`, `status`, `duration_ms`, `model`, `pool` and `faults`
-        are in its message too.
+        """Writes the line of a request, given its fields (`Ended.log_fields` in `serve/proxy/journal.py`). Of these,
+        `path`, `status`, `duration_ms`, `model`, `pool` and `faults` are in its message too.
         """
         level = logging.WARNING if fields["faults"] or fields["status"] >= _SERVER_ERROR else logging.INFO
         reply = "".join(f", {fault}" for fault in fields["faults"])

@@ -6,11 +6,13 @@ import json
 import logging
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import aiohttp
+import httpx
 import pytest
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from support.clock import until
@@ -74,14 +76,19 @@ class Gateway:
 
 @asynccontextmanager
 async def gateway(
-    folder: Path, engine: Engine | None = None, limits: Mapping[str, Any] | None = None, **access: Any
+    folder: Path,
+    engine: Engine | None = None,
+    limits: Mapping[str, Any] | None = None,
+    telemetry: Mapping[str, Any] | None = None,
+    **access: Any,
 ) -> AsyncIterator[Gateway]:
     async with listening(engine or answering()) as behind:
         pools = {"pool": {"kind": "remote", "url": behind.url, "facts": {"method": "none"}}}
         model = {"family": "qwen3", "grammar": "hermes", "pools": pools}
         models = {"m": {**model, "aliases": ["alias"]}, "secret/model": model}
         access = {"mode": "required", "state_dir": str(folder), **access}
-        replica = GatewayReplica({"models": models, "access": access, "limits": limits or {}}, [])
+        settings = {"models": models, "access": access, "limits": limits or {}, "telemetry": telemetry or {}}
+        replica = GatewayReplica(settings, [])
         store = KeyStore(folder)
         async with listening(replica.app(), replica.hot, replica.allowance) as front:
             served = Gateway(front.url, store, replica)
@@ -200,6 +207,34 @@ async def test_a_revoked_key_and_a_rotated_one_change_what_is_served(tmp_path: P
         served.store.revoke(old.key.id)
         await served.merge()
         assert [(await served.ask("/v1/models", each.token))[0] for each in (old, new)] == [401, 401]
+
+
+async def test_a_refused_request_is_no_tenants_unless_its_key_is_known(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "ray.serve.specgate.requests")
+    soon = datetime.now(UTC) + timedelta(milliseconds=1)
+    async with gateway(tmp_path, telemetry={"log_requests": 1.0}) as served:
+        good, revoked, narrow = await served.key(), await served.key(), await served.key(scopes=("observe",))
+        expired = await served.key(expires=soon)
+        served.store.revoke(revoked.key.id)
+        await served.merge()
+        tokens = (good.token, revoked.token, expired.token, narrow.token, STRANGER, None)
+        asked = [(await served.ask("/v1/chat/completions", token, CHAT))[0] for token in tokens]
+        lines = [vars(each) for each in caplog.records if "request_id" in vars(each)]
+        paths = [f"/admin/v1/request?request_id={line['request_id']}" for line in lines]
+        shown = [(await operators(served.replica, path))["data"] for path in paths]
+    assert asked == [200, 401, 401, 403, 401, 401]
+    known = [(each.key.id, "red") for each in (good, revoked, expired, narrow)]
+    for told in (lines, shown):  # by the log and the dashboard
+        assert [(each["key"], each["tenant"]) for each in told] == [*known, ("", ""), ("", "")]
+
+
+async def operators(replica: GatewayReplica, path: str) -> Any:
+    """Asks a route that the admin API asks."""
+    transport = httpx.ASGITransport(app=replica.operators_app())
+    async with httpx.AsyncClient(transport=transport, base_url="http://replica") as client:
+        return (await client.get(path)).json()
 
 
 async def test_a_bad_file_keeps_the_keys_and_says_so(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -16,7 +16,7 @@ export function Errors({ board }) {
       <${Rows} names=${["name", "requests"]} rows=${names.map((each) => [each.name, each.requests])} />`}
     ${failures.length > 0 && html`<h3>Last failures</h3>
       <${Rows} names=${["time", "status", "cause", "model", "pool", "class", "tenant", "request"]}
-        rows=${(all ? failures : failures.slice(0, FEW)).map((each) => [clock(each.at_s), each.status, each.error, each.model || "–", each.pool || "–", each.request_class || "–", each.tenant, html`<code>${each.request_id}</code>`])} />
+        rows=${(all ? failures : failures.slice(0, FEW)).map((each) => [clock(each.at_s), each.status, each.error, each.model || "–", each.pool || "–", each.request_class || "–", each.tenant || "–", html`<code>${each.request_id}</code>`])} />
       ${failures.length > FEW && html`<button type="button" onClick=${() => showAll(!all)}>${all ? `Show ${FEW}` : `Show all ${failures.length}`}</button>`}`}`;
 }
 
@@ -45,12 +45,12 @@ function repaired(rerun) {
 function Found({ each }) {
   const rows = [
     ["outcome", `${each.status} ${each.error || "ok"}${each.status === 499 ? ", the client left" : ""}`],
-    ["ended", moment(each.at_s)], ["path", each.path], ["tenant", each.tenant], ["model", each.model || "–"],
+    ["ended", moment(each.at_s)], ["path", each.path], ["tenant", each.tenant], ["key", each.key], ["model", each.model],
     ["class", each.request_class || "not decided"],
     ["pool", each.pool ? `${each.pool}, speculation ${each.speculative}` : "none"],
     ["attempts", [...each.faults, repaired(each.rerun)].filter(Boolean).join("; ") || "one, without a fault"],
     ["reasons", each.reasons || "none"], ["waited for a slot", seconds(each.waited_s)],
-    ["first token", seconds(each.first_token_s)], ["whole", seconds(each.duration_s)], ["id at engines", each.engine_id || "–"],
+    ["first token", seconds(each.first_token_s)], ["whole", seconds(each.duration_s)], ["id at engines", each.engine_id],
   ];
-  return html`<dl data-found>${rows.map(([name, value]) => html`<div key=${name}><dt>${name}</dt><dd>${value}</dd></div>`)}</dl>`;
+  return html`<dl data-found>${rows.map(([name, value]) => html`<div key=${name}><dt>${name}</dt><dd>${value || "–"}</dd></div>`)}</dl>`;
 }

@@ -101,6 +101,53 @@ def test_a_revoked_key_is_unknown_after_the_next_news() -> None:
         ring.authenticate(bearer(token))
 
 
+def refused(ring: KeyRing, token: str) -> tuple[str, str]:
+    """Returns the key and the tenant that the refusal of a token names."""
+    with pytest.raises((InvalidApiKeyError, SharedStateError)) as refusal:
+        ring.authenticate(bearer(token))
+    return refusal.value.key_id, refusal.value.tenant
+
+
+def test_a_key_that_is_no_longer_valid_is_named_by_its_refusal() -> None:
+    clock = ManualClock(1000.0)
+    ring = KeyRing(clock=clock)
+    (expired, expired_key), (removed, removed_key), (rotated, rotated_key) = made(), made("blue"), made("green")
+    new = SecretHash(digest(new_token(rotated_key.id)))
+    replaced = replace(rotated_key, hashes=(new, SecretHash(digest(rotated), clock.now_s)))
+    ring.declare([], [replace(expired_key, expires_s=clock.now_s), removed_key, replaced])
+    ring.declare([], [replace(expired_key, expires_s=clock.now_s), replaced])
+    assert refused(ring, expired) == (expired_key.id, "red")
+    assert refused(ring, removed) == (removed_key.id, "blue")
+    assert refused(ring, rotated) == (rotated_key.id, "green")
+
+
+def test_a_revoked_key_is_named_even_after_the_store_was_read_anew() -> None:
+    ring = KeyRing(stale_max_s=60)
+    token, key = made()
+    ring.adopt(KeyChanges(1, whole=True, keys=(key,)))
+    ring.adopt(KeyChanges(2, removed_keys=(key.id,)))
+    ring.adopt(KeyChanges(3, whole=True))
+    assert refused(ring, token) == (key.id, "red")
+
+
+def test_a_key_that_the_store_can_not_vouch_for_now_is_named_too() -> None:
+    steady = ManualClock(1000.0)
+    ring = KeyRing(stale_max_s=60, steady=steady)
+    token, key = made()
+    ring.adopt(KeyChanges(1, whole=True, keys=(key,)))
+    steady.now_s += 61
+    assert refused(ring, token) == (key.id, "red")
+
+
+def test_whoever_knows_the_id_of_a_key_alone_is_not_taken_for_its_tenant() -> None:
+    ring = KeyRing()
+    (_, key), (_, gone) = made(), made()
+    ring.declare([], [key, gone])
+    ring.declare([], [key])
+    for token in (new_token(key.id), new_token(gone.id), new_token(new_id()), "é"):
+        assert refused(ring, token) == ("", "")
+
+
 def test_a_whole_snapshot_forgets_what_is_not_in_it() -> None:
     ring = KeyRing(stale_max_s=60)
     token, key = made()

@@ -2,7 +2,7 @@
 
 from hypothesis import given
 from hypothesis import strategies as st
-from opentelemetry.trace import INVALID_SPAN
+from opentelemetry.trace import INVALID_SPAN, NonRecordingSpan, SpanContext
 
 from serve.errors import ModelNotFoundError
 from serve.proxy.exchange import Exchange
@@ -40,9 +40,9 @@ def test_the_newest_of_equal_ids_is_found_and_an_unknown_one_is_not() -> None:
 
 
 def test_an_engines_refusal_is_told_from_ours() -> None:
-    assert Journal().add(exchange("r", 400), "/v1/completions") == "engine"
-    assert Journal().add(exchange("r", 400, "invalid_request"), "/v1/completions") == "invalid_request"
-    assert Journal().add(exchange("r", CLIENT_LEFT), "/v1/completions") == ""
+    assert Journal().add(exchange("r", 400), "/v1/completions").cause == "engine"
+    assert Journal().add(exchange("r", 400, "invalid_request"), "/v1/completions").cause == "invalid_request"
+    assert Journal().add(exchange("r", CLIENT_LEFT), "/v1/completions").cause == ""
 
 
 def test_it_keeps_no_more_than_its_share() -> None:
@@ -63,4 +63,21 @@ async def test_the_name_that_was_asked_for_is_kept() -> None:
     journal = Journal()
     journal.add(made, "/v1/chat/completions")
     (ended,) = journal.failures(1)
-    assert (ended.status, ended.error, ended.model) == (404, "model_not_found", ("gpt-9" * 100)[:100])
+    assert (ended.status, ended.error, ended.asked) == (404, "model_not_found", ("gpt-9" * 100)[:100])
+    assert ended.to_dict()["model"] == ended.asked, "for the dashboard"
+    assert ended.asked not in repr(ended.log_fields()), "the log has nothing that a client wrote"
+
+
+def test_a_request_that_was_not_accepted_is_no_tenants() -> None:
+    ended = Journal().add(exchange("r", 401, "invalid_api_key"), "/v1/completions")
+    assert (ended.key, ended.tenant) == ("", "")
+
+
+def test_the_line_in_the_log_has_the_record_in_whole_milliseconds_and_a_trace_if_there_is_one() -> None:
+    made = exchange("r")
+    made.attribution.waited_s = 0.3104
+    fields = Journal().add(made, "/v1/completions").log_fields()
+    assert (fields["request_id"], fields["status"], fields["waited_ms"], fields["faults"]) == ("r", 200, 310, [])
+    assert "trace_id" not in fields
+    made.span = NonRecordingSpan(SpanContext(0xABC, 1, is_remote=False))
+    assert Journal().add(made, "/v1/completions").log_fields()["trace_id"] == f"{0xABC:032x}"

@@ -198,8 +198,9 @@ class EngineWatch:
                 self._changes[model, name] = 0
                 self._watches.append(self._watch((model, name), pool, settings, learn))
         metrics.read(
-            "counter", "specgate_engine_changes", "Engines of others that were restarted or turned out to be something "
-            "else", ("model", "pool"), lambda: list(self._changes.items()),
+            "counter", "specgate_engine_changes_total",
+            "Engines of others that were restarted or turned out to be something else",
+            ("model", "pool"), lambda: list(self._changes.items()),
         )  # fmt: skip
 
     def _watch(self, key: PoolKey, pool: RemotePool, settings: PoolConfig, learn: Learn) -> PoolWatch:

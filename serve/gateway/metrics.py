@@ -97,7 +97,7 @@ class ReplicaMetrics:
         ):  # fmt: skip
             metrics.read("gauge", name, description, labels, reading)
         metrics.read(
-            "counter", "specgate_background_failures", "Failures of background tasks, which restart",
+            "counter", "specgate_background_failures_total", "Failures of background tasks, which restart",
             ("part",), lambda: [((part,), float(count)) for part, count in vitals.failures.items()],
         )  # fmt: skip
         self._lag = metrics.histogram("specgate_event_loop_lag_seconds", "How late the event loop is", _LAG_BUCKETS_S)

@@ -20,18 +20,18 @@ from serve.telemetry.metrics import Metrics
 
 _SHOWN = frozenset(
     {
-        "specgate_requests",
-        "specgate_decisions",
+        "specgate_requests_total",
+        "specgate_decisions_total",
         "specgate_time_to_first_token_seconds",
         "specgate_acceptance_length",
-        "specgate_tokens",
-        "specgate_limits_refused",
-        "specgate_limits_used",
-        "specgate_errors",
-        "specgate_answer_tokens",
-        "specgate_answer_seconds",
-        "specgate_verdicts",
-        "specgate_answers",
+        "specgate_tokens_total",
+        "specgate_limits_refused_total",
+        "specgate_limits_used_total",
+        "specgate_errors_total",
+        "specgate_answer_tokens_total",
+        "specgate_answer_seconds_total",
+        "specgate_verdicts_total",
+        "specgate_answers_total",
     }
 )
 _FACTS = ("method", "num_speculative_tokens", "drafter", "engine", "engine_version", "opt_out")

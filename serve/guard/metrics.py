@@ -22,19 +22,19 @@ class ResultMetrics:
 
     def __init__(self, metrics: Metrics, cells: Cells) -> None:
         self._verdicts = metrics.counter(
-            "specgate_verdicts",
+            "specgate_verdicts_total",
             "Attempts checked by the guard, by model, pool, class and outcome",
             *_CELL,
             "outcome",
             "counts",
         )
         self._answers = metrics.counter(
-            "specgate_answers", "Guarded responses as clients got them, by model, class and outcome",
+            "specgate_answers_total", "Guarded responses as clients got them, by model, class and outcome",
             "model", "request_class", "outcome",
         )  # fmt: skip
 
         self._near_copies = metrics.counter(
-            "specgate_near_copies",
+            "specgate_near_copies_total",
             "Calls with a near copy of a name in the prompt",
             *_CELL,
         )

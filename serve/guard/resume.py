@@ -121,7 +121,7 @@ class Resumes:
         self._attempts = attempts
         self._models = models
         self._count = metrics.counter(
-            "specgate_resumes",
+            "specgate_resumes_total",
             "Broken answers that were to continue elsewhere, by how that ended and what was wrong",
             "model",
             "outcome",

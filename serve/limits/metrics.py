@@ -30,21 +30,21 @@ def show_limits(metrics: Metrics, accounts: Accounts) -> None:
     tally = accounts.tally
     metrics.read(
         "counter",
-        "specgate_tokens",
+        "specgate_tokens_total",
         "Tokens by tenant and kind; tenants beyond the 200th as `other`",
         ["tenant", "model", "kind"],
         tally.tokens.items,
     )
     metrics.read(
         "counter",
-        "specgate_limits_refused",
+        "specgate_limits_refused_total",
         "Requests that a limit refused, or would have (`shadow`)",
         ["tenant", "limit", "mode"],
         tally.refused.items,
     )
     metrics.read(
         "counter",
-        "specgate_limits_used",
+        "specgate_limits_used_total",
         "Requests and weighted tokens, as limits count them",
         ["tenant", "limit"],
         tally.used.items,

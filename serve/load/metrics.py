@@ -41,6 +41,6 @@ def show_load(metrics: Metrics, load: LiveLoad) -> None:
         learned(lambda known: float(known.collapsed)),
     )
     metrics.read(
-        "counter", "specgate_load_moves", "Requests that load moved to another pool, or would have (`observe`)",
+        "counter", "specgate_load_moves_total", "Requests that load moved to another pool, or would have (`observe`)",
         ["model", "from", "to"], load.moves.items,
     )  # fmt: skip

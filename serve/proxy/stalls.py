@@ -60,7 +60,7 @@ class Stalls:
     def __init__(self, models: Mapping[str, ModelConfig], metrics: Metrics) -> None:
         self._models = models
         self._count = metrics.counter(
-            "specgate_stalled_streams",
+            "specgate_stalled_streams_total",
             "Streams whose engine stalled: given up, or kept because too many were",
             "model",
             "outcome",

@@ -31,10 +31,6 @@ NO_SPAN = nullcontext(trace.INVALID_SPAN)
 _DEFAULTS = TelemetryConfig()
 _NOTHING: Mapping[str, Attribute] = MappingProxyType({})
 _ANSWER_LABELS = ("model", "pool", "speculative", "request_class")
-_ANSWERS = (
-    ("specgate_answer_tokens", "Tokens of answers whose engine reported their number"),
-    ("specgate_answer_seconds", "Time of the same answers, from sending the request to their end"),
-)
 _DURATION_BUCKETS_S = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
 
 
@@ -71,7 +67,7 @@ class Telemetry:
             log.warning("OTEL_METRICS_EXPORTER has no effect: have a collector scrape /metrics of the admin API")
         self.metrics = metrics = Metrics()
         self._requests = metrics.tally(
-            "specgate_requests",
+            "specgate_requests_total",
             "Requests by model, pool, speculation and outcome",
             "model",
             "pool",
@@ -79,12 +75,19 @@ class Telemetry:
             "status",
         )
         self._errors = metrics.counter(
-            "specgate_errors", "Requests that failed, by model, HTTP status and cause", "model", "status", "cause"
+            "specgate_errors_total", "Requests that failed, by model, HTTP status and cause", "model", "status", "cause"
         )  # fmt: skip
         # Tokens and seconds by labels, read at a scrape: two counters with a lock each would cost every request more.
         self._answers: defaultdict[tuple[str, str, str, str], list[float]] = defaultdict(lambda: [0.0, 0.0])
-        for number, (name, description) in enumerate(_ANSWERS):
-            metrics.read("counter", name, description, _ANSWER_LABELS, partial(self._each_answer, number))
+        metrics.read(
+            "counter", "specgate_answer_tokens_total", "Tokens of answers whose engine reported their number",
+            _ANSWER_LABELS, partial(self._each_answer, 0),
+        )  # fmt: skip
+        metrics.read(
+            "counter", "specgate_answer_seconds_total",
+            "Time of the same answers, from sending the request to their end",
+            _ANSWER_LABELS, partial(self._each_answer, 1),
+        )  # fmt: skip
         self._duration = metrics.histogram(
             "specgate_request_duration_seconds",
             "From the request to the last byte",
@@ -109,16 +112,16 @@ class Telemetry:
             "pool",
             "priority",
         )
-        self._retries = metrics.counter("specgate_retries", "Attempts repeated before the first byte", "pool")
+        self._retries = metrics.counter("specgate_retries_total", "Attempts repeated before the first byte", "pool")
         self._decisions = metrics.tally(
-            "specgate_decisions",
+            "specgate_decisions_total",
             "Requests by the reasons of their decision; empty without one",
             "model",
             "pool",
             "reason",
         )
         self._history = metrics.counter(
-            "specgate_history_malformed", "Malformed calls of earlier turns", "model", "mode", "kind"
+            "specgate_history_malformed_total", "Malformed calls of earlier turns", "model", "mode", "kind"
         )  # fmt: skip
 
     def request(self, path: str, headers: Mapping[str, str], *, continued: bool = True) -> AbstractContextManager[Span]:

@@ -1,4 +1,7 @@
-"""Metrics of one gateway replica: counted as requests pass, or read when somebody scrapes."""
+"""Metrics of one gateway replica: counted as requests pass, or read when somebody scrapes.
+
+Every name is written as it is scraped, a counter's with its `_total`, so that a search for it finds what counts it.
+"""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -52,10 +55,8 @@ class Metrics:
             collector(registry=self._registry)
 
     def counter(self, name: str, description: str, *labels: str) -> Callable[..., Counter]:
-        """Returns a function that returns the counter of the labels' values. The name has no `_total`, and there is at
-        least one label.
-        """
-        self.declared.append(Declared(f"{name}_total", "counter", labels, description))
+        """Returns a function that returns the counter of the labels' values; there is at least one label."""
+        self.declared.append(Declared(name, "counter", labels, description))
         return cache(Counter(name, description, labels, registry=self._registry).labels)
 
     def histogram(
@@ -71,8 +72,7 @@ class Metrics:
     def tally(self, name: str, description: str, *labels: str) -> dict[tuple[str, ...], int]:
         """Returns a number for each set of the labels' values, to be added to; it becomes a counter at a scrape.
 
-        For what every request counts: without the library's lock and checks, that takes a fifth of the time. The name
-        has no `_total`.
+        For what every request counts: without the library's lock and checks, that takes a fifth of the time.
         """
         numbers: defaultdict[tuple[str, ...], int] = defaultdict(int)
         self.read("counter", name, description, labels, lambda: list(numbers.items()))
@@ -81,15 +81,14 @@ class Metrics:
     def read(
         self, kind: Literal["counter", "gauge"], name: str, description: str, labels: Sequence[str], reading: Reading
     ) -> None:
-        """Shows what is read at each scrape. A counter's name has no `_total`."""
-        shown = f"{name}_total" if kind == "counter" else name
-        self.declared.append(Declared(shown, kind, tuple(labels), description))
+        """Shows what is read at each scrape."""
+        self.declared.append(Declared(name, kind, tuple(labels), description))
         self._registry.register(_Read(kind, name, description, labels, reading))
 
     def collect(self, names: frozenset[str]) -> Iterator[tuple[str, dict[str, str], float]]:
-        """Yields the samples of some metrics: name, labels, number. Counters are named without `_total`."""
+        """Yields the samples of some metrics: name, labels, number."""
         for family in self._registry.collect():
-            if family.name in names:
+            if (f"{family.name}_total" if family.type == "counter" else family.name) in names:
                 yield from ((sample.name, sample.labels, sample.value) for sample in family.samples)
 
     def exposition(self) -> bytes:

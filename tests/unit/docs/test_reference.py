@@ -25,6 +25,7 @@ OF_THE_REPLICA = (  # metrics without labels: there is one of each in a replica,
     "specgate_event_loop_lag_seconds",
     "specgate_policy_update_refused", "specgate_request_bodies_bytes",
 )  # fmt: skip
+READ_METRICS = ("gateway/snapshot.py", "admin/history.py", "admin/board.py")  # for the dashboard
 NOT_THE_GATEWAY = ("tools", "cli")  # commands that send requests to any gateway
 
 
@@ -87,6 +88,24 @@ def test_every_metric_is_on_the_page():
     assert [metric.name for metric in found if f"| `{metric.name}` |" not in text] == []
     assert [metric.name for metric in found if not metric.description] == []
     assert [metric.name for metric in found if not metric.labels] == list(OF_THE_REPLICA)
+
+
+def test_the_name_that_is_scraped_leads_to_the_one_file_that_counts_it():
+    declared = {metric.name for metric in metrics.declared()}
+    places: dict[str, list[str]] = {name: [] for name in declared}
+    for path in SERVE.rglob("*.py"):
+        place = path.relative_to(SERVE).as_posix()
+        if place not in READ_METRICS:
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                if isinstance(node, ast.Constant) and node.value in declared:
+                    places[node.value].append(place)
+    assert {name: found for name, found in places.items() if len(found) != 1} == {}
+    assert places["specgate_stalled_streams_total"] == ["proxy/stalls.py"]
+
+
+def test_counters_alone_end_in_total():
+    wrong = [each for each in metrics.declared() if each.name.endswith("_total") is not (each.type == "counter")]
+    assert wrong == []
 
 
 def test_every_label_is_explained():

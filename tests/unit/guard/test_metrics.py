@@ -30,12 +30,12 @@ def test_answers_of_engines_and_of_the_gateway_are_counted_apart() -> None:
     sink(result(CLEAN, 1, Outcome.RERUN))
     sink(result(Verdict(Outcome.TRUNCATED, counts=False), 0, Outcome.TRUNCATED))
     labels = {**CELL, "speculative": "on"}
-    assert samples(metrics, "specgate_verdicts") == [
+    assert samples(metrics, "specgate_verdicts_total") == [
         ({**labels, "outcome": "truncated", "counts": "yes"}, 1),
         ({**labels, "outcome": "clean", "counts": "yes"}, 1),
         ({**labels, "outcome": "truncated", "counts": "no"}, 1),
     ]
-    assert [(point["outcome"], value) for point, value in samples(metrics, "specgate_answers")] == [
+    assert [(point["outcome"], value) for point, value in samples(metrics, "specgate_answers_total")] == [
         ("rerun", 1),
         ("truncated", 1),
     ]

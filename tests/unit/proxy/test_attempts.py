@@ -162,7 +162,7 @@ class Rig:
 
     @property
     def retries(self) -> int:
-        return int(sum(value for _, _, value in self._telemetry.metrics.collect(frozenset({"specgate_retries"}))))
+        return int(sum(value for _, _, value in self._telemetry.metrics.collect(frozenset({"specgate_retries_total"}))))
 
 
 async def test_two_replicas_of_the_first_pool_are_tried_then_the_others() -> None:

@@ -24,7 +24,7 @@ from serve.gateway.policy_updates import PolicyUpdates
 from serve.gateway.pools import PoolKey, reported_facts
 from serve.gateway.scale import Scale
 from serve.proxy.headers import request_headers, request_id_of
-from serve.request.incoming import read_body
+from serve.request.body_limit import read_body
 from serve.request.model_suffix import NO_SPECULATION
 from serve.routing.pool import Pool
 from serve.telemetry.metrics import Metrics

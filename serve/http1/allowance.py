@@ -1,4 +1,7 @@
-"""The connections and bytes that all clients of a listener share."""
+"""The connections and bytes that all clients of a listener share: 429 and 503 if there are too many.
+
+The limit of a single body (413) is in `serve/request/body_limit.py`.
+"""
 
 from dataclasses import dataclass, field
 

@@ -1,4 +1,7 @@
-"""Reads the body of a request, as far as it may be read."""
+"""Receives the body of one request: 413 if it is longer than allowed, 415 unless it is called JSON.
+
+What the bodies of all requests may hold together is in `serve/http1/allowance.py`.
+"""
 
 import asyncio
 from collections.abc import Mapping

@@ -29,9 +29,9 @@ from serve.config.compiled_policy import compile_for
 from serve.config.gateway import GatewayConfig
 from serve.config.requests import RequestsConfig
 from serve.load.live_load import LiveLoad
+from serve.request.body_reader import RequestReader
 from serve.request.completion import parse
 from serve.request.features import features_of
-from serve.request.field_rules import RequestReader
 from serve.request.patch import BodyPatch
 
 ROUNDS = 300

@@ -2,16 +2,78 @@
 
 from collections.abc import Callable, Mapping
 
-from msgspec import Struct
+from msgspec import UNSET, Struct
 
 from policies import RequestFeatures
 from serve.config.gateway import GatewayConfig
-from serve.request.completion import NONE, CompletionRequest
+from serve.config.requests import RequestsConfig
+from serve.errors import InvalidRequestError
+from serve.request.completion import (
+    ANY_FIELDS,
+    MALFORMED,
+    NONE,
+    PREFERENCE_FIELD,
+    CompletionRequest,
+    holds,
+    not_json,
+    parse,
+    strict_decoder,
+)
+from serve.request.density import LARGE_BYTES, check_density
 from serve.request.features import FeatureReader
-from serve.request.field_rules import RequestReader
+from serve.request.field_rules import FieldRules
+from serve.request.mending import mend
 from serve.request.model_suffix import NO_SPECULATION, put_own_name, take_suffix
 from serve.request.patch import BodyPatch
 from serve.request.schema_limits import check_schemas
+
+# Fields whose null means "not given": not every engine reads it so, and vLLM loses calls to `tool_choice: null`.
+_NULL_IS_ABSENT = frozenset(
+    {"tools", "tool_choice", "parallel_tool_calls", "response_format", "structured_outputs", "reasoning_effort",
+     "chat_template_kwargs", "stream", "stream_options", "stop", "n", "logprobs", "top_logprobs", "logit_bias"}
+)  # fmt: skip
+
+
+class RequestReader:
+    """Reads bodies under the rules of one configuration.
+
+    Args:
+        config: What a body may hold.
+    """
+
+    def __init__(self, config: RequestsConfig) -> None:
+        self._rules = FieldRules(config)
+        self._decoder = strict_decoder(config.pass_fields) if config.mode == "strict" else ANY_FIELDS
+
+    def read(self, body: bytes) -> tuple[bytes, CompletionRequest, BodyPatch]:
+        """Returns a body as JSON, the request that it holds, and the patch without which it must not reach an engine.
+
+        A body that is JSON already comes back as the very same bytes.
+
+        Raises:
+            InvalidRequestError: The body is not the JSON of a chat or text completion, or a field is not allowed.
+        """
+        if len(body) > LARGE_BYTES:
+            check_density(body)
+        try:
+            request = parse(body, self._decoder)
+        except InvalidRequestError:
+            mended = mend(body)
+            if mended is body:
+                raise
+            body = mended
+            request = parse(body, self._decoder)
+        try:
+            dropped = {*self._rules.apply(request)}
+            if "vllm_xargs" in dropped:
+                request.vllm_xargs = UNSET
+            if request.enable_speculative is not UNSET:
+                dropped.add(PREFERENCE_FIELD)
+            patch = BodyPatch()
+            patch.drop(dropped, _NULL_IS_ABSENT if holds(body, b"null") else ())
+            return body, request, patch
+        except MALFORMED as error:  # in a part that the first reading skipped
+            raise not_json(error) from error
 
 
 class ReadRequest(Struct, frozen=True):

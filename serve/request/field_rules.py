@@ -9,29 +9,13 @@ from collections.abc import Sequence
 from typing import Any
 
 import msgspec
-from msgspec import UNSET, Raw
+from msgspec import Raw
 from msgspec.structs import astuple
 
 from serve.config.requests import RequestsConfig
 from serve.errors import InvalidRequestError
-from serve.request.completion import (
-    ANY_FIELDS,
-    MALFORMED,
-    NONE,
-    PREFERENCE_FIELD,
-    CompletionRequest,
-    EngineFields,
-    holds,
-    is_list,
-    not_allowed,
-    not_json,
-    parse,
-    strict_decoder,
-)
-from serve.request.density import LARGE_BYTES, check_density
+from serve.request.completion import NONE, CompletionRequest, EngineFields, is_list, not_allowed
 from serve.request.media import MediaRules
-from serve.request.mending import mend
-from serve.request.patch import BodyPatch
 
 REFUSE = "refuse"
 STRIP = "strip"
@@ -65,11 +49,6 @@ _NOT_FOR_TEMPLATES = frozenset(
      "return_tensors", "tokenizer_kwargs", "continue_final_message", "add_generation_prompt"}
 )  # fmt: skip
 _flags = msgspec.json.Decoder(dict[str, Raw])
-# Fields whose null means "not given": not every engine reads it so, and vLLM loses calls to `tool_choice: null`.
-_NULL_IS_ABSENT = frozenset(
-    {"tools", "tool_choice", "parallel_tool_calls", "response_format", "structured_outputs", "reasoning_effort",
-     "chat_template_kwargs", "stream", "stream_options", "stop", "n", "logprobs", "top_logprobs", "logit_bias"}
-)  # fmt: skip
 
 
 class FieldRules:
@@ -177,45 +156,3 @@ def _too_many(name: str, most: int, setting: str) -> InvalidRequestError:
         param=name,
         code="over_limit",
     )
-
-
-class RequestReader:
-    """Reads bodies under the rules of one configuration.
-
-    Args:
-        config: What a body may hold.
-    """
-
-    def __init__(self, config: RequestsConfig) -> None:
-        self._rules = FieldRules(config)
-        self._decoder = strict_decoder(config.pass_fields) if config.mode == "strict" else ANY_FIELDS
-
-    def read(self, body: bytes) -> tuple[bytes, CompletionRequest, BodyPatch]:
-        """Returns a body as JSON, the request that it holds, and the patch without which it must not reach an engine.
-
-        A body that is JSON already comes back as the very same bytes.
-
-        Raises:
-            InvalidRequestError: The body is not the JSON of a chat or text completion, or a field is not allowed.
-        """
-        if len(body) > LARGE_BYTES:
-            check_density(body)
-        try:
-            request = parse(body, self._decoder)
-        except InvalidRequestError:
-            mended = mend(body)
-            if mended is body:
-                raise
-            body = mended
-            request = parse(body, self._decoder)
-        try:
-            dropped = {*self._rules.apply(request)}
-            if "vllm_xargs" in dropped:
-                request.vllm_xargs = UNSET
-            if request.enable_speculative is not UNSET:
-                dropped.add(PREFERENCE_FIELD)
-            patch = BodyPatch()
-            patch.drop(dropped, _NULL_IS_ABSENT if holds(body, b"null") else ())
-            return body, request, patch
-        except MALFORMED as error:  # in a part that the first reading skipped
-            raise not_json(error) from error

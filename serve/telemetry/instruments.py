@@ -112,7 +112,11 @@ class Telemetry:
             "pool",
             "priority",
         )
-        self._retries = metrics.counter("specgate_retries_total", "Attempts repeated before the first byte", "pool")
+        self._retries = metrics.counter(
+            "specgate_retries_total",
+            "Attempts that failed, or found no slot, before the first byte, and were followed by another",
+            "pool",
+        )
         self._decisions = metrics.tally(
             "specgate_decisions_total",
             "Requests by the reasons of their decision; empty without one",

@@ -22,7 +22,7 @@ from serve.errors import GatewayError, OverloadedError, PoolUnavailableError
 from serve.gateway.explanation import explanation
 from serve.proxy.exchange import Exchange
 from serve.quarantine.live import LivePolicy
-from serve.request.field_rules import RequestReader
+from serve.request.body_reader import RequestReader
 from serve.routing.class_queue import Asker
 from serve.routing.endpoint import Endpoint
 from serve.routing.remote_pool import RemotePool

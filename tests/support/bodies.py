@@ -7,7 +7,7 @@ import pytest
 
 from serve.config.requests import RequestsConfig
 from serve.errors import InvalidRequestError
-from serve.request.field_rules import RequestReader
+from serve.request.body_reader import RequestReader
 
 
 def sent(body: bytes | dict[str, Any], **config: Any) -> bytes:

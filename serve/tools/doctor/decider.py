@@ -7,8 +7,8 @@ from policies import Decision, Policy, RequestFeatures, decide
 from serve.config.compiled_policy import compile_for
 from serve.config.gateway import GatewayConfig
 from serve.dialects.table import as_chat
+from serve.request.body_reader import RequestReader
 from serve.request.features import FeatureReader
-from serve.request.field_rules import RequestReader
 from serve.request.model_suffix import NO_SPECULATION, put_own_name, take_suffix
 from serve.request.schema_limits import check_schemas
 

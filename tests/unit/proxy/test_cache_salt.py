@@ -17,7 +17,7 @@ from serve.proxy.attribution import Attribution
 from serve.proxy.cache_salt import knows_salts
 from serve.proxy.outgoing import OutgoingRequests
 from serve.proxy.routed_request import RoutedRequest
-from serve.request.field_rules import RequestReader
+from serve.request.body_reader import RequestReader
 from serve.routing.class_queue import Asker
 from serve.routing.prefix_index import PrefixIndex, blocks_of
 

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from serve.config.gateway import GatewayConfig
 from serve.errors import InvalidRequestError
 from serve.parsing.families import thinking_of
+from serve.request.body_reader import RequestReader
 from serve.request.completion import parse
 from serve.request.features import FeatureReader, features_of
-from serve.request.field_rules import RequestReader
 from serve.request.patch import BodyPatch
 from serve.request.thinking import set_switch
 

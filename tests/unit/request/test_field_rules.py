@@ -8,8 +8,9 @@ from msgspec import UNSET
 from support.bodies import problem, sent
 
 from serve.config.requests import RequestsConfig
+from serve.request.body_reader import RequestReader
 from serve.request.completion import EngineFields
-from serve.request.field_rules import ACTIONS, REFUSE, STRIP, RequestReader
+from serve.request.field_rules import ACTIONS, REFUSE, STRIP
 
 CHAT: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
 REFUSED = [name for name, action in ACTIONS.items() if action is REFUSE and name != "use_beam_search"]

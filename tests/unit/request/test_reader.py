@@ -8,7 +8,7 @@ import pytest
 
 from serve.config.requests import RequestsConfig
 from serve.errors import InvalidRequestError
-from serve.request.field_rules import RequestReader
+from serve.request.body_reader import RequestReader
 
 READER = RequestReader(RequestsConfig())
 TOOLS = [{"type": "function", "function": {"name": "f"}}]

@@ -30,7 +30,7 @@ from serve.guard.core import Guard, GuardState, Outcome
 from serve.guard.core.client_view import ClientView, ReadyCall
 from serve.guard.core.expectation import LazyRequest
 from serve.guard.core.markup import MARKUP
-from serve.request.field_rules import RequestReader
+from serve.request.body_reader import RequestReader
 
 TEXT_FAULTS = sorted(name for name, fault in FAULTS.items() if fault.edit)
 GRAMMARS = ("kimi_k2", "qwen3_coder", "hermes")

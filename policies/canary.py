@@ -1,20 +1,25 @@
-"""Splits conversations among pools that may all serve them: canary pools and identical pools. Pure.
+"""Splits conversations among pools that may all serve them: an operator's canaries, and identical pools. Pure.
 
 Identical pools, alike in all but their name, rotate. A canary comes first for its share of the conversations and last
 for all others. A conversation always gets the same order, so that its prefix stays cached where it began.
 """
 
+from bisect import bisect_right
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import accumulate
 from math import lcm
 from typing import Generic, TypeVar
+from zlib import crc32
+
+from policies.decision import Reason
 
 Item = TypeVar("Item")
 Version = TypeVar("Version")
 Ranked = list[tuple[tuple[int, int], Item]]  # ((rank, place in the configuration), item)
 
 _MAX_ROTATIONS = 60
+_POINTS = 2**32  # values of crc32
 _LAST = 9  # a canary keeps its rank among canaries, behind every other rank
 
 
@@ -29,6 +34,14 @@ class Split(Generic[Version]):
 
     ends: tuple[float, ...]
     versions: tuple[tuple[Version, ...], ...]
+
+    def version(self, conversation: str) -> Version:
+        """Returns the version for a conversation; an unidentified one gets the first version, never a canary's."""
+        if not self.ends and len(self.versions[0]) == 1:
+            return self.versions[0][0]
+        number = crc32(conversation.encode("utf-8", "replace"))
+        versions = self.versions[bisect_right(self.ends, number / _POINTS)]
+        return versions[number % len(versions)]
 
 
 def split(
@@ -51,6 +64,14 @@ def split(
         tuple(starts)[: len(present)],
         tuple(tuple(map(make, _rotations(_led(ranked, shares, pool, leader)))) for leader in (None, *present)),
     )
+
+
+def reason(pool: str, share: float) -> Reason:
+    """Returns the reason of a decision for which a canary comes first."""
+    summary = (
+        f"{pool} is a canary: first for {share:.3g} of the conversations, and for the rest if nothing else is left"
+    )
+    return Reason("canary", "inform", summary, "operator")
 
 
 def _led(

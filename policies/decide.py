@@ -5,12 +5,10 @@ true of the moment is passed in: the time, the load, the cells in quarantine, an
 """
 
 import time
-from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache, reduce
 from operator import or_
 from typing import Generic, NamedTuple, TypeVar
-from zlib import crc32
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -27,7 +25,6 @@ FREE_SLOT = "free-slot"  # the reason of a request that went to the pool that ha
 _UNPROBED = frozenset(("operator", "echo"))  # bases of a quarantine that no probe lifts: its answers look right
 _EFFECTS = ("forbid", "pin", "optimistic", "overruled", "waived", "proven", "warn", "inform")
 _ORDER = {name: place for place, name in enumerate(_EFFECTS)}
-_POINTS = 2**32  # values of crc32
 _MEMORY_LIMIT = 8192  # decisions; callers choose the classes, so they could make the memory grow without bound
 _OPTED_OUT = Reason("caller-opt-out", "forbid", "The caller said enable_speculative: false.", "caller")
 _NOWHERE = Reason(
@@ -64,7 +61,7 @@ def decide(policy: Policy, features: RequestFeatures, preference: bool | None, n
         if len(policy.memory) >= _MEMORY_LIMIT:
             policy.memory.clear()
         policy.memory[key] = split
-    return _of_conversation(split, features.conversation_key)
+    return split.version(features.conversation_key)
 
 
 def choose(decision: Decision, order: "LoadOrder | None" = None, draw: "Draw | None" = None) -> Decision:
@@ -290,7 +287,7 @@ def as_decisions(case: RequestCase, shortlist: Shortlist) -> canary.Split[Decisi
 
     def version(candidates: list[Candidate]) -> Decision:
         share = canaries.get(candidates[0].pool) if candidates else None
-        reasons = shortlist.reasons if share is None else {*shortlist.reasons, _canary(candidates[0].pool, share)}
+        reasons = shortlist.reasons if share is None else {*shortlist.reasons, canary.reason(candidates[0].pool, share)}
         settled = len(candidates) < 2 or share is not None or bool(case.preference)
         return Decision(
             case.model,
@@ -313,22 +310,6 @@ def _tier(candidate: Candidate, first: Candidate, canaries: Iterable[str]) -> in
     """Returns the candidate's tier: no load brings one under suspicion, or a canary, before the others."""
     suspected = candidate.optimistic and not first.optimistic
     return 2 * suspected + (candidate.pool in canaries and candidate is not first)
-
-
-def _canary(pool: str, share: float) -> Reason:
-    summary = (
-        f"{pool} is a canary: first for {share:.3g} of the conversations, and for the rest if nothing else is left"
-    )
-    return Reason("canary", "inform", summary, "operator")
-
-
-def _of_conversation(split: canary.Split[Decision], conversation: str) -> Decision:
-    """Returns the version for a conversation; an unidentified one gets the first version, never a canary's."""
-    if not split.ends and len(split.versions[0]) == 1:
-        return split.versions[0][0]
-    number = crc32(conversation.encode("utf-8", "replace"))
-    versions = split.versions[bisect_right(split.ends, number / _POINTS)]
-    return versions[number % len(versions)]
 
 
 # The stages for one request

@@ -26,7 +26,7 @@ from rich.console import Console
 from rich.table import Table
 
 from policies import Candidate, Cell, Trial
-from policies.decide import PROBED_FIRST
+from policies.quarantine import PROBED_FIRST
 from serve.config.quarantine import QuarantineConfig
 from serve.guard.core import Defect, Outcome, Severity, Verdict
 from serve.guard.finding import TrialFinding, finding_of

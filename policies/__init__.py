@@ -2,8 +2,8 @@
 
 from policies.advisory import Advisory, load_advisories
 from policies.compile import compile_policy
-from policies.decide import Draw, LoadOrder, TrialTerms, choose, decide, foretold
-from policies.decision import Candidate, Cell, Decision, Reason, Trial
+from policies.decide import choose, decide
+from policies.decision import Candidate, Cell, Decision, LoadOrder, Reason, Trial
 from policies.engine_args import facts_from_engine_args
 from policies.errors import PolicyError
 from policies.explain import explain
@@ -11,7 +11,15 @@ from policies.facts import PoolFacts
 from policies.features import RequestFeatures
 from policies.interval import wilson
 from policies.policy import Policy, QuarantineReason
-from policies.quarantine import is_suspected, mask_of_class, quarantine, reference_pool
+from policies.quarantine import (
+    Draw,
+    TrialTerms,
+    foretold,
+    is_suspected,
+    mask_of_class,
+    quarantine,
+    reference_pool,
+)
 from policies.settings import Override, PolicySettings
 
 __all__ = [

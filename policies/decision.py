@@ -4,9 +4,13 @@ They are structs that remember their hashes: a decision that was made before is 
 of a look-up, and what others work out about it can be kept beside it in a dictionary.
 """
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from msgspec import Struct
+
+_EFFECTS = ("forbid", "pin", "optimistic", "overruled", "waived", "proven", "warn", "inform")
+_ORDER = {name: place for place, name in enumerate(_EFFECTS)}
 
 
 class Reason(Struct, frozen=True, order=True, cache_hash=True):
@@ -26,6 +30,11 @@ class Reason(Struct, frozen=True, order=True, cache_hash=True):
     basis: str = "advisory"
 
 
+def by_effect(reasons: Iterable[Reason]) -> tuple[Reason, ...]:
+    """Returns reasons in the order of a decision's."""
+    return tuple(sorted(reasons, key=lambda reason: (_ORDER[reason.effect], reason)))
+
+
 class Candidate(Struct, frozen=True, cache_hash=True):
     """One allowed option to serve the request."""
 
@@ -33,6 +42,13 @@ class Candidate(Struct, frozen=True, cache_hash=True):
     opt_out: bool
     speculative: bool
     optimistic: bool = False
+
+    @property
+    def rank(self) -> int:
+        """Undisputed speculation is first, then speculation under the guard, the engine's opt-out, and no drafter."""
+        if self.speculative:
+            return 1 if self.optimistic else 0
+        return 2 if self.opt_out else 3
 
 
 class Cell(NamedTuple):
@@ -86,11 +102,23 @@ class Suspended(NamedTuple):
     basis: str
 
 
+class LoadOrder(Struct, frozen=True, cache_hash=True):
+    """The order in which candidates are worth most at the present load.
+
+    Attributes:
+        places: Of the candidates, best first.
+        reason: Why that is better than the order so far.
+    """
+
+    places: tuple[int, ...]
+    reason: Reason
+
+
 class Decision(Struct, frozen=True, cache_hash=True):
     """The decision for one request.
 
     Attributes:
-        reasons: For and against every pool, sorted by effect.
+        reasons: For and against every pool, as `by_effect` sorts them.
         candidates: All allowed ones, best first: the first is the decision, the others are for retries and reruns.
             Empty if the request is refused.
         tiers: For each candidate the number of its tier, within which the load may reorder; empty if the order is

@@ -15,7 +15,7 @@ from msgspec import convert, to_builtins
 
 from policies import Cell, QuarantineReason
 from policies.classes import copying_classes
-from policies.decide import PROBED_FIRST
+from policies.quarantine import PROBED_FIRST
 from serve.config.quarantine import QuarantineConfig
 from serve.quarantine.confidence import lower_bound, upper_bound
 from serve.quarantine.evidence import RETURNING, SUSPECTED, UNSUSPECTED, TrialCounts, bets, capital

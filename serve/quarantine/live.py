@@ -1,6 +1,6 @@
 """The policy in force in one gateway replica: which cells are out, by which terms chance draws, and what came of it.
 
-The decisions themselves are made in `policies.decide`.
+What a draw makes of a decision is in `policies.quarantine`.
 """
 
 import asyncio

@@ -600,7 +600,8 @@ async def test_explain_says_which_requests_may_be_probes() -> None:
     ) as stack:
         told = [(await explanation(stack.gateway, json.dumps(body).encode(), {}))[0] for body in bodies]
     probed = [[each["summary"] for each in one["reasons"] if each["advisory"] == "quarantine-probe"] for one in told]
-    said = "speculative may be probed: 0.02 of such requests go there first, and as many to standard, to compare."
+    why = "speculative is in quarantine for such requests; a rerun would hide its faults."
+    said = f"0.02 of such requests are probes: {why}"
     assert probed == [[said], [said], [], []]
 
 

@@ -28,17 +28,10 @@ from policies import (
     quarantine,
 )
 from policies.acceptance import Acceptance, AnswerLength
-from policies.decide import (
-    FOR_A_CLASS,
-    FOR_A_REQUEST,
-    RequestCase,
-    Shortlist,
-    as_decisions,
-    shortlisted,
-    slot_order,
-)
+from policies.decide import FOR_A_CLASS, FOR_A_REQUEST, as_decisions, slot_order
 from policies.load_model import PUBLISHED
 from policies.ranking import PoolLoad, RankedOption, ranked, step_times
+from policies.shortlist import RequestCase, Shortlist, shortlisted
 
 TOOLS = RequestFeatures("m", tools=1, tool_choice="auto")
 FAST = Cell("m", "speculative", True, "tools_auto")

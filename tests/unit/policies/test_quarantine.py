@@ -1,6 +1,8 @@
 """Quarantine in decisions: what is out is not chosen, nothing is refused for it, and every reason says so."""
 
 import dataclasses
+import itertools
+from collections import Counter
 from datetime import date
 from functools import partial
 
@@ -118,22 +120,29 @@ def test_a_probe_leads_although_it_is_not_allowed_and_says_why(pools):
 
 
 @given(
-    basis=st.sampled_from(["measured n=10", "operator", "echo"]),
-    share=st.sampled_from([0.0, 0.1]),
-    reference=st.sampled_from(["standard", "none of them"]),
+    out=st.sampled_from([None, "measured n=10", "operator", "echo"]),
+    probe_share=st.sampled_from([0.0, 0.1]),
+    own_share=st.sampled_from([1.0, 0.9]),
+    reference=st.sampled_from(["standard", "speculative", "none of them"]),
     request_class=st.sampled_from(["tools_auto", "plain"]),
+    opt_out=st.booleans(),
 )
-def test_a_probe_is_foretold_where_chance_can_make_one_and_only_there(pools, basis, share, reference, request_class):
-    cell = FAST._replace(request_class=request_class)
-    policy = quarantine(compile_policy(pools(), (), PolicySettings()), {cell: QuarantineReason("bad", basis)})
+def test_what_chance_may_make_of_a_request_is_foretold_with_its_share_and_nothing_else(
+    pools, out, probe_share, own_share, reference, request_class, opt_out
+):
+    cells = {FAST._replace(request_class=request_class): QuarantineReason("bad", out)} if out else {}
+    policy = quarantine(compile_policy(pools(opt_out=opt_out), (), PolicySettings()), cells)
     decision = decide(policy, TOOLS if request_class == "tools_auto" else RequestFeatures("m"), None)
-    terms = TrialTerms(reference, share, 1.0, True)
-    drawn = [choose(decision, draw=Draw(terms, number / 100, 0.5)) for number in range(100)]
-    probes = sum(each.pool == "speculative" for each in drawn)
-    said = [each for each in foretold(decision, terms).reasons if each not in decision.reasons]
-    assert (probes > 0) == bool(said)
-    assert all((each.advisory, each.effect, each.basis) == ("quarantine-probe", "inform", basis) for each in said)
-    assert all(f"probed: {probes / 100:.3g} of such requests" in each.summary for each in said)
+    terms = TrialTerms(reference, probe_share, own_share, True)
+    left: Counter[tuple[str, str]] = Counter()
+    for probe, sample in itertools.product(range(20), range(20)):
+        drawn = choose(decision, draw=Draw(terms, probe / 20, sample / 20))
+        left.update((each.advisory, each.basis) for each in drawn.reasons if each not in decision.reasons)
+    told = [each for each in foretold(decision, terms).reasons if each not in decision.reasons]
+    assert {(each.advisory, each.basis) for each in told} == left.keys()
+    for each in told:
+        assert each.effect == "inform"
+        assert each.summary.startswith(f"{left[each.advisory, each.basis] / 400:.3g} of such requests are ")
     assert foretold(decision, None) == decision
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from bench.quarantine import Case, kinds, looks_until_change
 from policies import Cell, QuarantineReason
-from policies.decide import PROBED_FIRST
+from policies.quarantine import PROBED_FIRST
 from serve.config.quarantine import QuarantineConfig
 from serve.guard.core import Outcome
 from serve.quarantine.detector import MOST_CHANGES, Detector, DetectorTerms, OutcomeCount, TrialCount

@@ -71,8 +71,8 @@ class TrialTerms(NamedTuple):
 
     Attributes:
         reference: The pool that, without speculation, the others are compared with.
-        probe_share: Share of the requests by which a suspended candidate is probed, and again as many that the
-            reference answers; 0 where no rerun would hide its faults.
+        probe_share: Share of the requests by which each suspended candidate is probed, and again as many that the
+            reference answers; less where that would be more than all. 0 where no rerun would hide its faults.
         own_share: Chance that the pool that policy and load have chosen answers first; 1 if nothing is compared.
         paired: A broken answer runs again, on the other pool of its trial.
     """
@@ -137,11 +137,13 @@ def possible_trials(decision: Decision, terms: TrialTerms) -> PossibleTrials:
     measured = f"{reference.pool} without speculation is measured too, to compare the others with."
     sampled = ("reference-sample", measured, "operator")
     probes: list[PossibleTrial] = []
-    for subject, cell, basis in decision.suspended if terms.probe_share else ():
+    # At a large share not all may fit; a trial that got less than its other half would be counted as if it had as much.
+    share = min(terms.probe_share, 0.5 / max(1, len(decision.suspended)))
+    for subject, cell, basis in decision.suspended if share else ():
         trial = Trial(cell, subject, reference, PROBED_FIRST, subject, paired=False)
         why = f"{subject.pool} is in quarantine for such requests; a rerun would hide its faults."
-        probes.append(PossibleTrial(trial, terms.probe_share, "quarantine-probe", why, basis))
-        probes.append(PossibleTrial(trial._replace(first=reference), terms.probe_share, *sampled))
+        probes.append(PossibleTrial(trial, share, "quarantine-probe", why, basis))
+        probes.append(PossibleTrial(trial._replace(first=reference), share, *sampled))
     chosen = decision.candidates[0]
     if terms.own_share >= 1.0 or (chosen.pool, chosen.speculative) == (reference.pool, False):
         return PossibleTrials(tuple(probes), ())

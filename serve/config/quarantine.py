@@ -25,8 +25,8 @@ class QuarantineConfig:
         window: Trials of one cell that the reference pool answers first, after which counting restarts.
         return_alpha: Chance that a pool returns although it is worse than the reference by `tolerance`.
         tolerance: How much worse than the reference a pool may be to return.
-        probe_share: Share of its requests that a quarantined cell still gets, protected by reruns; as many go to the
-            reference pool for comparison.
+        probe_share: Share of its class's requests that a quarantined cell still gets, protected by reruns; as many go
+            to the reference pool for comparison. A pool that is out with speculation and without it is two cells.
         reference_share: Share of each other pool's checked requests that the reference pool gets for comparison.
         state_dir: Folder for the state, so that it survives the Ray cluster; every node must see it.
     """

@@ -1,6 +1,7 @@
 """The chain of a decision: each stage says why, and their order matters only where the table says so."""
 
 import itertools
+from collections import Counter
 from collections.abc import Sequence
 
 import pytest
@@ -213,16 +214,20 @@ def test_a_trial_compares_two_pools_that_both_may_answer(facts, advisories, chos
     assert set(found.classes) & {"tools_auto", "tools_forced", "json_object", "json_schema"}
 
 
-@given(st.floats(0, 1, exclude_max=True))
-def test_chance_gives_each_suspended_pool_its_share_of_probes_and_the_reference_as_many(probe):
-    facts = [PoolFacts(model="m", pool=name, method="eagle3") for name in ("a", "b")]
+@pytest.mark.parametrize("out", [1, 2, 3])
+@pytest.mark.parametrize("share", [0.02, 0.1, 0.3, 0.5])
+def test_chance_gives_each_suspended_pool_its_share_of_probes_and_the_reference_as_many(out, share):
+    """Also where the shares of all of them add up to more than there are requests."""
+    names = "abc"[:out]
+    facts = [PoolFacts(model="m", pool=name, method="eagle3") for name in names]
     policy = compile_policy((*facts, PoolFacts(model="m", pool="standard")), (), PolicySettings())
-    cells = {Cell("m", name, True, "tools_auto"): BROKEN for name in ("a", "b")}
+    cells = {Cell("m", name, True, "tools_auto"): BROKEN for name in names}
     decision = decide(quarantine(policy, cells), TOOLS, None)
-    found = choose(decision, draw=Draw(TrialTerms("standard", 0.1, 1.0, True), probe, 0.5))
-    slot = int(probe / 0.1)
-    expected = [("a", "a"), ("a", "standard"), ("b", "b"), ("b", "standard")][slot] if slot < 4 else None
-    assert (found.trial and (found.trial.subject.pool, found.trial.first.pool)) == expected
+    terms = TrialTerms("standard", share, 1.0, True)
+    drawn = [choose(decision, draw=Draw(terms, (n + 0.5) / 3000, 0.5)).trial for n in range(3000)]
+    found = Counter((trial.subject.pool, trial.first.pool) for trial in drawn if trial)
+    granted = 3000 * min(share, 1 / (2 * out))
+    assert found == {(name, first): granted for name in names for first in (name, "standard")}
 
 
 PROBE = Draw(TrialTerms("standard", 0.5, 0.5, True), probe=0.0, sample=0.9)

@@ -14,7 +14,6 @@ from policies.policy import Policy, QuarantineReason
 from policies.quarantine import (
     Draw,
     TrialTerms,
-    foretold,
     is_suspected,
     mask_of_class,
     quarantine,
@@ -44,7 +43,6 @@ __all__ = [
     "decide",
     "explain",
     "facts_from_engine_args",
-    "foretold",
     "is_suspected",
     "load_advisories",
     "mask_of_class",

@@ -1,7 +1,7 @@
 """Explains a decision in plain values, with changes that would alter it: found by deciding again, not by guessing."""
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from msgspec.structs import asdict
@@ -11,11 +11,11 @@ from policies.classes import ALL_KINDS, BIT
 from policies.compile import with_pools
 from policies.cures import changed
 from policies.decide import decide, in_force
-from policies.decision import Decision
+from policies.decision import Decision, Reason, by_effect
 from policies.features import RequestFeatures
 from policies.policy import Policy
 from policies.qualification import standing
-from policies.quarantine import quarantine
+from policies.quarantine import TrialTerms, foretold, quarantine
 
 # Changes that a caller could make to a request, by the class that each removes.
 _WITHOUT: Mapping[str, tuple[str, Mapping[str, Any]]] = {
@@ -36,8 +36,18 @@ _WITHOUT: Mapping[str, tuple[str, Mapping[str, Any]]] = {
 }
 
 
-def explain(policy: Policy, features: RequestFeatures, decision: Decision) -> dict[str, Any]:
-    """Explains a decision to people and scripts. The features are as the caller sent them."""
+def explain(
+    policy: Policy, features: RequestFeatures, decision: Decision, terms: TrialTerms | None = None
+) -> dict[str, Any]:
+    """Explains a decision to people and scripts.
+
+    Args:
+        policy: That decided.
+        features: As the caller sent them.
+        decision: For which chance has not drawn.
+        terms: By which chance draws whether such a request is a probe or a sample; None if it never is.
+    """
+    reasons = by_effect({*decision.reasons, *foretold(decision, terms)}) if terms else decision.reasons
     request = features.of_model(decision.model)
     return {
         "model": decision.model,
@@ -47,11 +57,10 @@ def explain(policy: Policy, features: RequestFeatures, decision: Decision) -> di
         "optimistic": decision.optimistic,
         "classes": list(decision.classes),
         "reasons": [
-            {"advisory": reason.advisory, "effect": reason.effect, "summary": reason.summary}
-            for reason in decision.reasons
+            {"advisory": reason.advisory, "effect": reason.effect, "summary": reason.summary} for reason in reasons
         ],
         "refused": decision.refused,
-        "evidence": _evidence(decision),
+        "evidence": _evidence(reasons),
         "candidates": [asdict(candidate) for candidate in decision.candidates],
         "features": _features(request),
         "would_change": list(_would_change(in_force(policy), request, decision)),
@@ -60,10 +69,10 @@ def explain(policy: Policy, features: RequestFeatures, decision: Decision) -> di
     }
 
 
-def _evidence(decision: Decision) -> dict[str, str]:
+def _evidence(reasons: Iterable[Reason]) -> dict[str, str]:
     """Returns the bases by the names of the reasons; several pools may be in quarantine, each by its own."""
     bases: dict[str, dict[str, None]] = {}
-    for reason in decision.reasons:
+    for reason in reasons:
         bases.setdefault(reason.advisory, {})[reason.basis] = None
     return {name: "; ".join(each) for name, each in bases.items()}
 

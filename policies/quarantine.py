@@ -7,6 +7,7 @@ once, by `possible_trials`: chance picks one of them, and an explanation foretel
 import dataclasses
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
+from itertools import chain
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -171,26 +172,19 @@ def sample(decision: Decision, order: LoadOrder | None, draw: Draw | None) -> De
     return _tried(decision, samples[draw.sample >= 1.0 - draw.terms.own_share]) if samples else decision
 
 
-def foretold(decision: Decision, terms: TrialTerms | None) -> Decision:
-    """Returns a decision for which nobody has drawn, with a reason for every trial by which another pool than the
-    chosen one may answer first.
-
-    Args:
-        decision: As `policies.decide.choose` returns it without a draw.
-        terms: On which the model's pools are compared; None if they are not.
+def foretold(decision: Decision, terms: TrialTerms) -> set[Reason]:
+    """Returns a reason for every trial by which chance may let another pool answer first than the chosen one. Nobody
+    has drawn for the decision yet.
     """
-    if terms is None:
-        return decision
     chances: dict[tuple[str, str, str], float] = {}
-    for trial, chance, *reason in (each for kind in possible_trials(decision, terms) for each in kind):
-        if trial.first != decision.candidates[0]:
-            named, why, basis = reason
-            chances[named, why, basis] = chances.get((named, why, basis), 0.0) + chance
-    reasons = {
+    for each in chain(*possible_trials(decision, terms)):
+        if each.trial.first != decision.candidates[0]:
+            reason = each.named, each.why, each.basis
+            chances[reason] = chances.get(reason, 0.0) + each.chance
+    return {
         Reason(named, "inform", f"{chance:.3g} of such requests are {_NOUNS[named]}s: {why}", basis)
         for (named, why, basis), chance in chances.items()
     }
-    return replace(decision, reasons=by_effect({*decision.reasons, *reasons}))
 
 
 def _reference(decision: Decision, terms: TrialTerms) -> Candidate | None:

@@ -11,21 +11,25 @@ import fastapi
 from fastapi.responses import JSONResponse, Response
 from prometheus_client import CONTENT_TYPE_LATEST
 
+from policies import choose, decide, explain
 from serve import VERSION
 from serve.access.principal import ANONYMOUS, MODELS_HEADER, Principal
 from serve.admin.authorization import PRINCIPAL
 from serve.config.gateway import GatewayConfig
 from serve.dialects.messages.models import VERSION_HEADER, model_info, model_page
-from serve.dialects.table import refusal
+from serve.dialects.table import as_chat, refusal
 from serve.errors import GatewayError, ModelNotFoundError
-from serve.gateway.explanation import explanation
 from serve.gateway.pipeline import Gateway
 from serve.gateway.policy_updates import PolicyUpdates
 from serve.gateway.pools import PoolKey, reported_facts
 from serve.gateway.scale import Scale
 from serve.proxy.headers import request_headers, request_id_of
+from serve.request.beside import beside
 from serve.request.body_limit import read_body
+from serve.request.completion import CHAT_PATH, TEXT_PATH
+from serve.request.density import LONG_BODY_BYTES
 from serve.request.model_suffix import NO_SPECULATION
+from serve.request.resuming import obstacle
 from serve.routing.pool import Pool
 from serve.telemetry.metrics import Metrics
 
@@ -211,3 +215,33 @@ async def error_response(request: fastapi.Request, error: Exception) -> Response
     request_id = request_id_of(request.headers)
     status, body, headers = refusal(error, request.scope["path"], request.headers, request_id)
     return Response(body, status, headers, media_type="application/json")
+
+
+async def explanation(
+    gateway: Gateway, body: bytes, headers: Mapping[str, str], api: str = "chat", principal: Principal = ANONYMOUS
+) -> tuple[dict[str, Any], str]:
+    """Returns the decision for a request and the evidence for it, as `Gateway` would decide now. No engine is asked,
+    nothing is counted, and chance does not draw: what it may draw is told.
+
+    Args:
+        gateway: Whose policy and load decide.
+        body: The request's.
+        headers: From `request_headers`.
+        api: `chat`, which includes text completions, or the name of a dialect.
+        principal: Who asks.
+
+    Raises:
+        GatewayError: The request is wrong.
+    """
+    body = await beside(len(body) > LONG_BODY_BYTES, as_chat, body, headers, api)
+    read = await gateway.read(body, headers, principal)
+    features = read.features
+    decision = decide(gateway.policy, features, features.preference)
+    load = gateway.load
+    figures = () if decision.refused else load.figures(decision, features, len(body))
+    decision = choose(decision, load.order(decision, features, len(body), count=False))
+    terms = gateway.trial_terms(TEXT_PATH if read.parsed.messages is None else CHAT_PATH, decision)
+    explained = explain(gateway.policy, features, decision, terms)
+    if (why := obstacle(features)) is not None:
+        explained = {**explained, "rerun_only": why}  # a broken answer can't go on elsewhere
+    return {**explained, "load": figures} if figures else explained, decision.evidence

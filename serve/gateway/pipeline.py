@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping
 from itertools import count
 
-from policies import Decision, Policy, choose, decide, foretold
+from policies import Decision, Policy, TrialTerms, choose, decide
 from policies.classes import GUARDED, class_of_names
 from serve.access.principal import ANONYMOUS, Authenticate, Principal, everybody
 from serve.access.tenants import Tenant
@@ -284,9 +284,9 @@ class Gateway:
             raise PolicyConflictError(_refusal(decision))
         return decision, guarded
 
-    def foretold(self, path: str, decision: Decision) -> Decision:
-        """Returns a decision on a request to a path with what chance may make of it; see `policies.foretold`."""
-        return foretold(decision, self._live.terms(decision.model) if self._is_guarded(path, decision) else None)
+    def trial_terms(self, path: str, decision: Decision) -> TrialTerms | None:
+        """Returns on which terms a request to a path may be a trial; None if nobody checks its answer."""
+        return self._live.terms(decision.model) if self._is_guarded(path, decision) else None
 
     def _routed(self, exchange: Exchange, read: ReadRequest, decision: Decision, *, guarded: bool) -> RoutedRequest:
         """Returns the request as it goes to attempts."""

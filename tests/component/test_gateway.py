@@ -19,7 +19,7 @@ from support.stack import listening, running
 
 from policies import Cell, Policy, QuarantineReason, TrialTerms, quarantine
 from serve.errors import GatewayError, OverloadedError, PoolUnavailableError
-from serve.gateway.explanation import explanation
+from serve.gateway.endpoints import explanation
 from serve.proxy.exchange import Exchange
 from serve.quarantine.live import LivePolicy
 from serve.request.body_reader import RequestReader
@@ -583,7 +583,7 @@ async def test_explain_decides_as_a_request_does_without_an_engine() -> None:
     assert not engine.requests
 
 
-async def test_explain_says_which_requests_may_be_probes() -> None:
+async def test_explain_says_which_requests_may_be_probes_or_samples() -> None:
     class Compared(LivePolicy):
         def terms(self, model: str) -> TrialTerms:
             return TrialTerms("standard", 0.02, 0.98, True)
@@ -594,15 +594,17 @@ async def test_explain_says_which_requests_may_be_probes() -> None:
 
     json_mode = {"response_format": {"type": "json_object"}}
     text = {"model": "m", "prompt": "hello", "max_tokens": 9}
-    bodies = [{**CHAT, "tools": [TOOL]}, {**CHAT, **json_mode}, CHAT, {**text, **json_mode}]
+    forced = {"tools": [TOOL], "tool_choice": "required"}  # a class that is not out
+    bodies = [{**CHAT, "tools": [TOOL]}, {**CHAT, **json_mode}, CHAT, {**text, **json_mode}, {**CHAT, **forced}]
     async with running(
         config(policy={"advisories": NO_ADVISORIES}), pools(answering(), answering()), live=suspended
     ) as stack:
         told = [(await explanation(stack.gateway, json.dumps(body).encode(), {}))[0] for body in bodies]
-    probed = [[each["summary"] for each in one["reasons"] if each["advisory"] == "quarantine-probe"] for one in told]
-    why = "speculative is in quarantine for such requests; a rerun would hide its faults."
-    said = f"0.02 of such requests are probes: {why}"
-    assert probed == [[said], [said], [], []]
+    said = [[each["summary"] for each in one["reasons"] if each["effect"] == "inform"] for one in told]
+    probe = "probes: speculative is in quarantine for such requests; a rerun would hide its faults."
+    sample = "samples: standard without speculation is measured too, to compare the others with."
+    share = "0.02 of such requests are"
+    assert said == [[f"{share} {probe}"], [f"{share} {probe}"], [], [], [f"{share} {sample}"]]
 
 
 @pytest.mark.parametrize(("chars", "on_loop"), [(1_000, True), (300_000, False)])

@@ -13,7 +13,7 @@ from support.stack import Stack, running
 from policies.acceptance import Acceptance
 from policies.ranking import PoolLoad
 from serve.access.principal import ANONYMOUS, Principal
-from serve.gateway.explanation import explanation
+from serve.gateway.endpoints import explanation
 
 DONE = b"data: [DONE]\n\n"
 HELLO = {"model": "m", "messages": [{"role": "user", "content": "hello"}]}

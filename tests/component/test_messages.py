@@ -18,7 +18,7 @@ from support.stack import Stack, listening, running
 from lab.sim import SimSettings
 from serve.dialects.api import dropped_header
 from serve.errors import InvalidRequestError
-from serve.gateway.explanation import explanation
+from serve.gateway.endpoints import explanation
 from serve.gateway.hot_routes import hot_routes
 from serve.guard.attempt_result import AttemptResult
 from serve.routing.endpoint import Endpoint

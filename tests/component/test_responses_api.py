@@ -17,7 +17,7 @@ from support.responses_api import call_delta, events_in, translated
 from support.stack import Stack, running
 
 from lab.sim import FAULTS, SimSettings
-from serve.gateway.explanation import explanation
+from serve.gateway.endpoints import explanation
 
 SOUND = SimSettings(model="m", grammar="kimi_k2")
 SLOW = {"stall", "slow_start"}

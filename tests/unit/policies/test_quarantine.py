@@ -24,7 +24,6 @@ from policies import (
     compile_policy,
     decide,
     explain,
-    foretold,
     is_suspected,
     mask_of_class,
     quarantine,
@@ -138,12 +137,13 @@ def test_what_chance_may_make_of_a_request_is_foretold_with_its_share_and_nothin
     for probe, sample in itertools.product(range(20), range(20)):
         drawn = choose(decision, draw=Draw(terms, probe / 20, sample / 20))
         left.update((each.advisory, each.basis) for each in drawn.reasons if each not in decision.reasons)
-    told = [each for each in foretold(decision, terms).reasons if each not in decision.reasons]
-    assert {(each.advisory, each.basis) for each in told} == left.keys()
+    before, after = (explain(policy, TOOLS, decision, each) for each in (None, terms))
+    told = [each for each in after["reasons"] if each not in before["reasons"]]
+    assert {(each["advisory"], after["evidence"][each["advisory"]]) for each in told} == left.keys()
     for each in told:
-        assert each.effect == "inform"
-        assert each.summary.startswith(f"{left[each.advisory, each.basis] / 400:.3g} of such requests are ")
-    assert foretold(decision, None) == decision
+        share = left[each["advisory"], after["evidence"][each["advisory"]]] / 400
+        assert each["effect"] == "inform"
+        assert each["summary"].startswith(f"{share:.3g} of such requests are ")
 
 
 def test_two_pools_in_quarantine_keep_their_evidence(pools):

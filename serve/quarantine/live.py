@@ -27,6 +27,20 @@ log = logging.getLogger("ray.serve.specgate.quarantine")
 PERIOD_S = 1.0
 
 
+def trial_terms(config: QuarantineConfig, guards: Mapping[str, GuardConfig], policy: Policy) -> dict[str, TrialTerms]:
+    """Returns on which terms the pools of a model are compared, for models with a reference and a guard that checks."""
+    return {
+        model: TrialTerms(
+            reference,
+            config.probe_share if guard.heals else 0.0,  # without reruns, the client would see what a probe breaks
+            sample_share(config),
+            guard.heals,
+        )
+        for model, guard in guards.items()
+        if guard.mode != "off" and model in policy.models and (reference := reference_pool(policy, model))
+    }
+
+
 class LivePolicy:
     """The policy in force in one gateway replica.
 
@@ -90,11 +104,7 @@ class QuarantinedPolicy(LivePolicy):
         """Decides by another policy from now on, without the cells in quarantine."""
         references = {model: pool for model in policy.models if (pool := reference_pool(policy, model))}
         self._shared.detector.terms = DetectorTerms(self._config, references)
-        self._terms = {
-            model: _trial_terms(self._config, self._guards[model], pool)
-            for model, pool in references.items()
-            if model in self._guards and self._guards[model].mode != "off"
-        }
+        self._terms = trial_terms(self._config, self._guards, policy)
         self.policy = quarantine(policy, self._shared.detector.quarantined())
         self._clean = self._unsuspected(self._clean)
 
@@ -196,8 +206,3 @@ def _grouped(reasons: Mapping[Cell, str]) -> Iterator[tuple[str, str]]:
         groups.setdefault((cell.model, cell.pool, cell.speculative, why), []).append(cell)
     for (*_, why), (first, *others) in groups.items():
         yield f"{first} and {len(others)} more classes" if others else str(first), why
-
-
-def _trial_terms(config: QuarantineConfig, guard: GuardConfig, reference: str) -> TrialTerms:
-    # Without reruns, the client would see what a probe breaks.
-    return TrialTerms(reference, config.probe_share if guard.heals else 0.0, sample_share(config), guard.heals)

@@ -1,5 +1,7 @@
 import json
 
+import pytest
+
 CONTRACT = {"model", "pool", "speculative", "classes", "reasons", "refused"}
 BANNED = "kimi-k2.6-original-eagle3-drafter"
 
@@ -97,3 +99,62 @@ def test_a_name_that_a_pattern_matches_is_decided_as_the_model_that_has_it(specg
     code, output = specgate("explain", "-c", config, "-r", request, "--json")
     assert code == 0
     assert (json.loads(output)["model"], json.loads(output)["speculative"]) == ("kimi", False)
+
+
+TWO_POOLS = """
+models:
+  m:
+    family: qwen
+    grammar: hermes
+    guard: {mode: %(mode)s}
+    pools:
+      fast:
+        kind: remote
+        url: "http://a"
+        facts: {method: eagle3, engine: vllm, engine_version: "0.32.0"}
+        proven: [any]
+      slow: {kind: remote, url: "http://b", facts: {method: none, engine: vllm, engine_version: "0.32.0"}}
+quarantine: {enabled: %(enabled)s, probe_share: 0.03, reference_share: 0.05}
+policy: {load: %(load)s}
+"""
+SAMPLE = "0.05 of such requests are samples: slow without speculation is measured too, to compare the others with."
+OUT = "quarantine: while fast with speculation is out, slow answers such requests"
+ORDER = "load: the candidates may be in another order (policy.load: route)"
+
+
+@pytest.mark.parametrize(
+    ("settings", "request_", "samples", "live"),
+    [
+        ({}, {}, [SAMPLE], [f"{OUT}, but for 0.03 that are probes"]),
+        ({"load": "route"}, {}, [SAMPLE], [ORDER, f"{OUT}, but for 0.03 that are probes"]),
+        ({"load": "route"}, {"tools": False}, [], [ORDER]),
+        ({"mode": "observe"}, {}, [SAMPLE], [OUT]),
+        ({"mode": '"off"'}, {}, [], [OUT]),
+        ({"enabled": "false"}, {}, [], []),
+        ({"load": "route"}, {"enable_speculative": True}, [], [OUT]),
+        ({}, {"enable_speculative": False}, [], []),
+    ],
+    ids=["tools", "load", "text", "no reruns", "no guard", "no quarantine", "speculation asked for", "opted out"],
+)
+def test_what_only_a_running_gateway_does_with_such_requests_is_told(
+    specgate, body, tmp_path, settings, request_, samples, live
+):
+    config = tmp_path / "config.yaml"
+    config.write_text(TWO_POOLS % {"mode": "heal", "enabled": "true", "load": "observe", **settings})
+    code, out = specgate("explain", "-c", config, "-r", "-", "--json", stdin=body("m", **request_))
+    report = json.loads(out)
+    assert (code, report["live"]) == (0, live)
+    assert [each["summary"] for each in report["reasons"] if each["advisory"] == "reference-sample"] == samples
+    _, out = specgate("explain", "-c", config, "-r", "-", stdin=body("m", **request_))
+    assert all(line in " ".join(out.split()) for line in live)
+
+
+def test_an_answer_that_the_guard_can_not_check_is_no_sample(specgate, tmp_path):
+    config = tmp_path / "config.yaml"
+    config.write_text(TWO_POOLS % {"mode": "heal", "enabled": "true", "load": "observe"})
+    text = json.dumps({"model": "m", "prompt": "hi", "response_format": {"type": "json_object"}})
+    _, out = specgate("explain", "-c", config, "-r", "-", "--json", stdin=text)
+    report = json.loads(out)
+    assert "json_object" in report["classes"]
+    assert "reference-sample" not in report["evidence"]
+    assert report["live"] == [OUT]

@@ -151,8 +151,11 @@ def _rule(
     suspected = force == "suspect"
     if suspected and (advisory.kills or advisory.garbles):
         # Without the engine and its version nobody knows if the fault exists: too little to hold free text (ADR 0093).
-        spared = "engine" in unknown or "engine_version" in unknown
-        force = ("suspect_death" if spared else "forbid") if advisory.kills else "suspect" if spared else "suspect_any"
+        guessed = "engine" in unknown or "engine_version" in unknown
+        if advisory.kills:
+            force = "suspect_death" if guessed else "forbid"
+        else:
+            force = "suspect" if guessed else "suspect_any"
     if facts.proven and suspected:  # a proof outweighs a suspicion; a confirmed hazard takes a waiver
         lifts.append(Lift(masks_of_all(facts.proven), "proven", "proven right on this pool by the operator"))
     if qualification and qualification.passed and (suspected or advisory.id == NOT_QUALIFIED):

@@ -16,10 +16,10 @@ from policies.ranking import PoolLoad, Prompt, RankedOption, price_of_time, rank
 from serve.config.gateway import GatewayConfig
 from serve.config.seats import engine_seats
 from serve.errors import ConfigError
+from serve.load.exploration import Exploration, Hope
 from serve.load.learned import Learned
 from serve.load.report import LoadReport, PoolKey
 from serve.load.sent import NULL_SENT, LoadFigures, NullSent, Sent, Table
-from serve.load.trials import Hope, RecoveryTrials
 
 _CONVERSATIONS = 8192
 _RANKINGS = 1024
@@ -56,7 +56,7 @@ class LiveLoad:
             self._seats[name, pool] = engine_seats(model, pool) or settings.max_ongoing_requests
             self._engines[name, pool] = settings.replicas
         self._learned = Learned()
-        self._trials = RecoveryTrials()
+        self._exploration = Exploration()
         self._homes: OrderedDict[tuple[str, str], tuple[str, int]] = OrderedDict()
         self._alone = True  # nothing is known of other gateway replicas
         self._checked_s = clock()
@@ -95,7 +95,7 @@ class LiveLoad:
         if ranking.hopes and count:
             for hope in ranking.hopes:
                 if hope.is_best(decision.tiers, prompt):
-                    return self._try(decision, ranking, hope)
+                    return self._explore(decision, ranking, hope)
         places = ranked(ranking.options, decision.tiers, prompt)
         if places is None:
             return None
@@ -204,7 +204,7 @@ class LiveLoad:
         request_class, _ = class_of_names(decision.classes)
         keys = [(decision.model, each.pool, request_class) for each in options]
         steps = [self._learned.steps[model, pool] for model, pool, _ in keys]
-        hopes = self._trials.hopes(keys, options, steps, self._clock()) if self.routes else []
+        hopes = self._exploration.hopes(keys, options, steps, self._clock()) if self.routes else []
         found = _Ranking(options, hopes)
         if len(self._rankings) < _RANKINGS:
             self._rankings[decision] = found
@@ -218,17 +218,17 @@ class LiveLoad:
             for each in decision.candidates
         )
 
-    def _try(self, decision: Decision, ranking: "_Ranking", hope: Hope) -> LoadOrder | None:
+    def _explore(self, decision: Decision, ranking: "_Ranking", hope: Hope) -> LoadOrder | None:
         """Returns the order with a pool first that may have recovered; None if it is first already."""
         ranking.hopes = []  # one at a time
         option = ranking.options[hope.number]
-        self._trials.begun(hope.key, option.answers.answers, self._clock())
+        self._exploration.begun(hope.key, option.answers.answers, self._clock())
         if not hope.number:
             return None
         places = (hope.number, *[place for place in range(len(ranking.options)) if place != hope.number])
         move = _move(decision, places)
         self.moves[move] = self.moves.get(move, 0) + 1
-        summary = f"a trial of {option.pool}: it was not tried for a while, and may have recovered"
+        summary = f"{option.pool} is explored: nothing was heard of it for a while, and it may have recovered"
         return LoadOrder(places, Reason("load", "inform", summary, "operator"))
 
     def _prompt(self, model: str, conversation: str, size_bytes: int) -> Prompt:
@@ -242,7 +242,7 @@ class LiveLoad:
 
 class _Ranking:
     """The worth of one decision's candidates, whoever asks; rebuilt once a second, at the next request. Its `hopes` are
-    those of its options that are due for a trial.
+    those of its options that are due to be explored.
 
     Attributes:
         orders: By the candidates' places: the order, with the figures with which it came up first, and the move that

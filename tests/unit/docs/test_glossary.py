@@ -16,6 +16,7 @@ RETIRED_NAMES = {
     """,
     "serve.guard": "Expected Flow Streamed Whole",
     "serve.http1": "Call Connection Connections Target refusal",
+    "serve.load": "RecoveryTrials",
     "serve.proxy": "Answer Take",
     "serve.quarantine": "Shares",
     "serve.routing": "Route",
@@ -28,8 +29,10 @@ RETIRED_MODULES = {
         relay reservations router sieve sse upstream verdicts
     """,
     "serve.engine": "checks scheduler sim_replica vllm_host vllm_parsers vllm_plugin vllm_tokenizer",
+    "serve.gateway": "explanation",
     "serve.guard": "answer judgement",
     "serve.launch": "apart layers shapes",
+    "serve.load": "trials",
     "serve.quarantine": "judge",
     "serve.tokenizer": "guard",
     "policies": "turns",

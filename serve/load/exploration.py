@@ -1,4 +1,4 @@
-"""Trials: a pool that did badly gets one request now and then, for nobody would learn that it has recovered."""
+"""Exploration: a pool that did badly gets one request now and then, or nobody would learn that it has recovered."""
 
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -9,17 +9,17 @@ from policies.acceptance import Acceptance
 from policies.ranking import Prompt, RankedOption, ranked
 from policies.step_model import StepModel
 
-TRIAL_S = 3.0  # without an answer
-TRIAL_ANSWERS = 50  # of such requests from other pools meanwhile: a trial may be slow, so that few are worth it
+UNHEARD_S = 3.0  # without an answer
+UNHEARD_ANSWERS = 50  # of such requests from other pools meanwhile: exploring may be slow, so that little is worth it
 _LARGEST = 1024  # callers choose the classes
 
-TrialKey = tuple[str, str, str]  # model, pool, request class
+ExploredKey = tuple[str, str, str]  # model, pool, request class
 
 
 class Hope(NamedTuple):
     """The options as they would be if one of them had recovered."""
 
-    key: TrialKey
+    key: ExploredKey
     number: int
     options: tuple[RankedOption, ...]
 
@@ -35,16 +35,16 @@ class _Heard(NamedTuple):
     at_s: float
 
 
-class RecoveryTrials:
+class Exploration:
     """The time of the last news of each pool and class."""
 
     def __init__(self) -> None:
-        self._heard: OrderedDict[TrialKey, _Heard] = OrderedDict()
+        self._heard: OrderedDict[ExploredKey, _Heard] = OrderedDict()
 
     def hopes(
-        self, keys: Sequence[TrialKey], options: tuple[RankedOption, ...], steps: Sequence[StepModel], now_s: float
+        self, keys: Sequence[ExploredKey], options: tuple[RankedOption, ...], steps: Sequence[StepModel], now_s: float
     ) -> list[Hope]:
-        """Returns the options that are worse than they may be, and were not tried for long enough.
+        """Returns the options that are worse than they may be, and of which nothing was heard for long enough.
 
         Args:
             keys: Of the options.
@@ -64,12 +64,12 @@ class RecoveryTrials:
                 found.append(Hope(key, number, (*options[:number], recovered, *options[number + 1 :])))
         return found
 
-    def begun(self, key: TrialKey, elsewhere: int, now_s: float) -> None:
+    def begun(self, key: ExploredKey, elsewhere: int, now_s: float) -> None:
         """Tells that a request has gone there."""
         heard = self._heard.get(key)
         self._heard[key] = _Heard(heard.answers if heard else 0, elsewhere, now_s)
 
-    def _is_due(self, key: TrialKey, option: RankedOption, answers: int, now_s: float) -> bool:
+    def _is_due(self, key: ExploredKey, option: RankedOption, answers: int, now_s: float) -> bool:
         elsewhere = option.answers.answers
         heard = self._heard.get(key)
         if heard is None or heard.answers != answers:
@@ -77,4 +77,4 @@ class RecoveryTrials:
             if len(self._heard) > _LARGEST:
                 self._heard.popitem(last=False)
             return False
-        return now_s - heard.at_s >= TRIAL_S and elsewhere - heard.elsewhere >= TRIAL_ANSWERS
+        return now_s - heard.at_s >= UNHEARD_S and elsewhere - heard.elsewhere >= UNHEARD_ANSWERS

@@ -1,7 +1,6 @@
 """A pool that did badly and has not been heard of gets a request now and then, and no more than that."""
 
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 
@@ -13,8 +12,8 @@ from policies.ranking import PoolLoad, RankedOption, step_times
 from policies.step_model import StepModel
 from serve.config.compiled_policy import compile_for
 from serve.config.gateway import GatewayConfig
+from serve.load.exploration import UNHEARD_ANSWERS, UNHEARD_S, Exploration
 from serve.load.live_load import LiveLoad
-from serve.load.trials import TRIAL_ANSWERS, TRIAL_S, RecoveryTrials
 
 PROSE = RequestFeatures("m")
 POOLS = {"speculative": Shape(3, 1, 64), "standard": Shape(0, 1, 64)}
@@ -46,6 +45,7 @@ class Rig:
         self.load = LiveLoad(config, self.policy, clock=lambda: self.now_s)
         self.accepted = accepted
         self.slower = 1.0
+        self.standard_slower = 1.0
 
     def send(self) -> Decision:
         """One request is answered; nothing else happens meanwhile."""
@@ -53,7 +53,8 @@ class Rig:
         ordered = choose(decision, order=self.load.order(decision, PROSE, 400))
         sent = self.load.begin(ordered, PROSE, ordered.candidates[0], 400)
         there = ordered.candidates[0]
-        self.now_s += 0.00884 * 400 / (1 + self.accepted) * self.slower if there.speculative else 0.00652 * 400
+        drafting_s, standard_s = 0.00884 * 400 / (1 + self.accepted) * self.slower, 0.00652 * 400 * self.standard_slower
+        self.now_s += drafting_s if there.speculative else standard_s
         sent.response = Answer(self.accepted if there.speculative else None)
         sent.end()
         self.load.check()
@@ -79,7 +80,7 @@ def test_a_bad_drafter_is_left_and_tried_seldom(worse: Callable[[Rig, bool], Non
     worse(rig, True)
     rig.shares(60)
     rig.shares(300)  # until the prior counts no more
-    assert 0 < rig.shares(20 * TRIAL_ANSWERS) < 2.5 / TRIAL_ANSWERS
+    assert 0 < rig.shares(20 * UNHEARD_ANSWERS) < 2.5 / UNHEARD_ANSWERS
 
 
 def test_one_that_has_recovered_is_used_again(worse: Callable[[Rig, bool], None]) -> None:
@@ -87,23 +88,25 @@ def test_one_that_has_recovered_is_used_again(worse: Callable[[Rig, bool], None]
     worse(rig, True)
     rig.shares(300)
     worse(rig, False)
-    rig.shares(12 * TRIAL_ANSWERS)
+    rig.shares(12 * UNHEARD_ANSWERS)
     assert rig.shares(40) > 0.9
 
 
 def test_what_is_only_observed_is_never_tried() -> None:
     rig = Rig("observe")
-    rig.shares(3 * TRIAL_ANSWERS)
+    rig.shares(3 * UNHEARD_ANSWERS)
     assert rig.load.moves.keys() <= {("m", "speculative", "standard")}
 
 
-def test_a_trial_of_another_pool_names_itself() -> None:
+def test_a_request_that_explores_says_so_and_no_other_does() -> None:
     rig = Rig()
     rig.accepted = 1.7
-    rig.load.adopt(compile_for(config_of({"standard": POOLS["standard"], "speculative": POOLS["speculative"]})))
-    found: list[Any] = [reason.summary for _ in range(300) for reason in rig.send().reasons]
-    assert not any("trial" in summary for summary in found), "nothing is tried that did well"
-    assert TRIAL_S > 0
+    assert not any("explored" in reason.summary for _ in range(300) for reason in rig.send().reasons)
+    rig.accepted, rig.standard_slower = 0.0, 8.0
+    decisions = [rig.send() for _ in range(300 + 4 * UNHEARD_ANSWERS)][300:]
+    explored = [each for each in decisions if any("standard is explored" in reason.summary for reason in each.reasons)]
+    assert explored
+    assert {each.pool for each in explored} == {"standard"}
 
 
 def test_a_class_is_tried_again_although_its_pool_goes_on_answering_another() -> None:
@@ -112,16 +115,16 @@ def test_a_class_is_tried_again_although_its_pool_goes_on_answering_another() ->
     learned.learn(4000, 400)
     elsewhere = AnswerLength()
     loads = PoolLoad(step_times(PUBLISHED, 3, 64)), PoolLoad(step_times(PUBLISHED, 0, 64))
-    trials, steps = RecoveryTrials(), [StepModel(), StepModel()]
+    exploration, steps = Exploration(), [StepModel(), StepModel()]
     keys = [("m", "speculative", "prose"), ("m", "standard", "prose")]
     options = (
         RankedOption("speculative", loads[0], learned, elsewhere),
         RankedOption("standard", loads[1], Acceptance(1.0), elsewhere),
     )
     assert learned.length < prior.length
-    for second in range(round(TRIAL_S) + 1):
-        hopes = trials.hopes(keys, options, steps, float(second))
+    for second in range(round(UNHEARD_S) + 1):
+        hopes = exploration.hopes(keys, options, steps, float(second))
         steps[0].learn(4, 1.0)  # an answer to a request with tools
-        for _ in range(TRIAL_ANSWERS):
+        for _ in range(UNHEARD_ANSWERS):
             elsewhere.learn(300)
     assert [hope.key for hope in hopes] == keys[:1]

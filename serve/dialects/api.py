@@ -14,7 +14,6 @@ from serve.guard.slices import LONG_BYTES, LONG_RAW_BYTES
 from serve.http1.message import RawHeaders
 from serve.http1.sse import decode_chunk
 from serve.proxy.exchange import Api, Exchange
-from serve.proxy.keep_alive import KeepAlive
 from serve.request.beside import beside
 from serve.request.density import LONG_BODY_BYTES
 from serve.request.patch import BodyPatch
@@ -50,7 +49,6 @@ class DialectApi(Api):
         self._context: int | None = None
         self._translated: Translated | None = None
         self._stage: Translate | None = None
-        self._keep_alive: KeepAlive | None = None
 
     def response_headers(self, request_id: str) -> dict[str, str]:
         return {self._dialect.id_header: request_id} if self._dialect.id_header else {}
@@ -66,8 +64,7 @@ class DialectApi(Api):
         if translated.dropped:
             exchange.attribution.headers["x-specgate-dropped"] = dropped_header(translated.dropped)
         if translated.stream:
-            self._keep_alive = KeepAlive(partial(self._show_life, exchange))
-            self._keep_alive.watch()
+            exchange.keep_alive_from_now()
         return translated.body
 
     def _decode(self, body: bytes, headers: Mapping[str, str]) -> Translated:
@@ -91,11 +88,11 @@ class DialectApi(Api):
         Raises:
             EngineError: The client has asked for a whole answer.
         """
-        translated, keep_alive = self._translated, self._keep_alive
-        if translated is None or keep_alive is None:
+        translated = self._translated
+        if translated is None or not translated.stream:
             raise EngineError("The engine streams an answer that was asked for as a whole.")
         encoder = self._dialect.stream_encoder(translated.memo, self._identity(exchange))
-        self._stage = Translate(encoder, keep_alive, exchange.request_id)
+        self._stage = Translate(encoder, exchange.request_id)
         return encoder.start()
 
     async def close(self, exchange: Exchange, frames: Sequence[Frame]) -> bytes:
@@ -130,10 +127,12 @@ class DialectApi(Api):
         if is_the_clients or not await self._estimated(exchange):
             await self._refuse(exchange, Failure.of_error(error))
 
-    def release(self) -> None:
-        """Ends the keep-alives, which hold the exchange."""
-        if self._keep_alive is not None:
-            self._keep_alive.stop()
+    async def show_life(self, exchange: Exchange) -> None:
+        """Begins the stream if no engine has done so yet, or adds an event that says nothing."""
+        if self._stage is None:
+            await exchange.start_stream(200, _STREAM_HEADERS)
+        elif event := self._stage.keep_alive():
+            await exchange.part(event)
 
     async def _refuse(self, exchange: Exchange, failure: Failure) -> None:
         fail(exchange.span, str(failure.status), failure.status)  # the code may be an engine's own
@@ -159,13 +158,6 @@ class DialectApi(Api):
         exchange.attribution.headers["x-specgate-estimate"] = "true"
         await exchange.send_whole(200, _JSON_HEADERS, estimate(self._translated.memo))
         return True
-
-    async def _show_life(self, exchange: Exchange) -> None:
-        """Begins the stream if no engine has done so yet, or adds an event that says nothing."""
-        if self._stage is None:
-            await exchange.start_stream(200, _STREAM_HEADERS)
-        elif event := self._stage.ping():
-            await exchange.part(event)
 
     def _identity(self, exchange: Exchange) -> Identity:
         return Identity(exchange.request_id, exchange.attribution.model, self._context)

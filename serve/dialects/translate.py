@@ -8,7 +8,6 @@ from serve.dialects.dialect import Encoder
 from serve.dialects.failure import Failure
 from serve.errors import EngineError, GatewayError
 from serve.http1.sse import is_done
-from serve.proxy.keep_alive import KeepAlive
 from serve.stream.frame import ARGUMENTS, Frame, FrameTemplate, TextPlace
 from serve.stream.line import Stage
 from serve.telemetry.request_log import log_fault
@@ -29,7 +28,6 @@ class Translate(Stage):
 
     Args:
         encoder: Of the dialect, for this stream; it has begun.
-        keep_alive: Learns that the stream is not silent.
         request_id: For the log.
 
     Attributes:
@@ -41,12 +39,11 @@ class Translate(Stage):
     exact = False
     limit_bytes = 32 * 1024 * 1024  # the guard bounds its own frames, and sends a call as one
 
-    def __init__(self, encoder: Encoder, keep_alive: KeepAlive, request_id: str) -> None:
+    def __init__(self, encoder: Encoder, request_id: str) -> None:
         self.ended = False
         self.failure: GatewayError | None = None
         self.fed_bytes = 0
         self._encoder = encoder
-        self._keep_alive = keep_alive
         self._request_id = request_id
         self._template: FrameTemplate | None = None
         self._kind: str | None = None  # of the texts to which the template adds
@@ -56,7 +53,6 @@ class Translate(Stage):
         """Returns the events for a frame, as one."""
         if self.ended:
             return ()
-        self._keep_alive.silent = False
         self.fed_bytes += len(frame.raw) or len(frame.text)
         try:
             events = self._events(frame)
@@ -78,7 +74,7 @@ class Translate(Stage):
                 events.append(self._fail(error))
         return b"".join(events)
 
-    def ping(self) -> bytes:
+    def keep_alive(self) -> bytes:
         """Returns an event that only shows that the stream is alive."""
         return b"" if self.ended else self._encoder.keep_alive()
 

@@ -261,7 +261,7 @@ class StreamedResponse:
         response, transcript = attempt.response, self._transcript
         if not self._exchange.status:
             await self._exchange.start_stream(response.status, response_headers(response.headers))
-        self._exchange.show_life()
+        self._exchange.keep_alive_from_now()
         self._stream = stream = GuardedStream(self.guard)
         line = line_of(attempt, self._exchange, transcript.attempt(), stream, transcript.client)
         try:

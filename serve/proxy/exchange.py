@@ -74,8 +74,9 @@ class Api:
         headers += [(name.encode(), value.encode("latin-1")) for name, value in error.headers.items()]
         await exchange.send_whole(error.status, headers, error.to_json())
 
-    def release(self) -> None:
-        """Ends what goes on beside the response, and lets go of the exchange."""
+    async def show_life(self, exchange: "Exchange") -> None:
+        """Sends what says nothing, in a stream that is silent; see `serve/proxy/keep_alive.py`."""
+        await exchange.part(ALIVE)
 
 
 CHAT = Api()
@@ -93,7 +94,7 @@ class Exchange(Struct):
         rank: The place of the request's priority in `PRIORITIES`.
         charge: The request's; it charges nothing until the request is admitted.
         attribution: Who serves the request.
-        keep_alive: Shows that a stream lives while something of it waits for a check.
+        keep_alive: Looks whether the stream is silent, once that is asked for.
         arrived_s: When the request arrived, by the monotonic clock.
         streaming: True once an SSE response has begun.
         status: HTTP status of the response; 0 until it begins.
@@ -186,15 +187,14 @@ class Exchange(Struct):
         if self.keep_alive is not None:
             self.keep_alive.silent = False
 
-    def show_life(self) -> None:
-        """Sends a comment from now on whenever a chat stream is silent for long; another API has its own way."""
-        if self.api is CHAT and self.keep_alive is None:
-            self.keep_alive = KeepAlive(partial(self.part, ALIVE))
+    def keep_alive_from_now(self) -> None:
+        """Shows that the stream lives whenever it is silent for long, until it ends."""
+        if self.keep_alive is None:
+            self.keep_alive = KeepAlive(partial(self.api.show_life, self))
             self.keep_alive.watch()
 
     def release(self) -> None:
         """Ends what goes on beside the response."""
-        self.api.release()
         if self.keep_alive is not None:
             self.keep_alive.stop()
 
@@ -206,6 +206,8 @@ class Exchange(Struct):
 
     async def end_stream(self, frames: Sequence[Frame] = ()) -> None:
         """Sends the end of a stream, given the last chat frames."""
+        if self.keep_alive is not None:
+            self.keep_alive.stop()  # what ends a stream of another API may be made in a thread
         await self.end(await self.api.close(self, frames))
 
     async def whole(self, status: int, headers: RawHeaders, body: bytes) -> None:

@@ -178,15 +178,14 @@ async def _send_in_pieces(exchange: Exchange, part: bytes, line: Line) -> bool:
     Returns:
         False if the line is over.
     """
-    long = len(part) > PIECE_BYTES
+    long, alive = len(part) > PIECE_BYTES, exchange.keep_alive
     for start in range(0, len(part), PIECE_BYTES):
         if long:
             await turn()
         piece = part[start : start + PIECE_BYTES]
-        data = await asyncio.to_thread(line.feed, piece) if line.slow else line.feed(piece)
-        alive = exchange.keep_alive
         if alive is not None:
             alive.within = True
+        data = await asyncio.to_thread(line.feed, piece) if line.slow else line.feed(piece)
         for sent in range(0, len(data), PIECE_BYTES):
             if sent:
                 await turn()

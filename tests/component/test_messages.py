@@ -211,6 +211,38 @@ class TestStreams:
         assert (kinds[0], kinds[-1]) == ("message_start", "error")
         assert events[-1]["error"] == {"type": "invalid_request_error", "message": "no"}
 
+    @pytest.mark.parametrize(
+        "unseen",
+        [{"reasoning": "hm"}, {"tool_calls": [{"index": 0, "function": {"arguments": " "}}]}],
+        ids=["reasoning", "a call that is not whole"],
+    )
+    async def test_a_stream_is_silent_while_all_that_comes_waits_or_is_not_for_its_client(
+        self, unseen: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("serve.proxy.keep_alive.PERIOD_S", 0.05)
+        frames = [frame(chunk({"role": "assistant"})), *[frame(chunk(unseen)) for _ in range(60)]]
+        body = {"model": "m", "max_tokens": 9, "messages": HELLO, "stream": True}
+        async with gateway(streaming(frames, pause_s=0.01)) as (_, url):
+            events = await raw_events(url, body)
+        assert [event["type"] for event in events].count("ping") >= 2
+
+    async def test_no_ping_comes_within_an_event_that_its_client_is_slow_to_read(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("serve.proxy.keep_alive.PERIOD_S", 0.01)
+        said = "x" * 8_000_000  # more than all buffers on the way hold
+        engine = streaming([frame(chunk({"content": said})), frame(chunk({}, "stop")), DONE])
+        body = {"model": "m", "max_tokens": 9, "messages": HELLO, "stream": True}
+        async with (
+            gateway(engine) as (_, url),
+            aiohttp.ClientSession() as session,
+            session.post(f"{url}/v1/messages", json=body) as response,
+        ):
+            await asyncio.sleep(0.5)
+            text = (await response.read()).decode()
+        events = [json.loads(line.removeprefix("data: ")) for line in text.split("\n") if line.startswith("data: ")]
+        assert "".join(event["delta"]["text"] for event in events if event["type"] == "content_block_delta") == said
+
     async def test_reasoning_that_the_client_does_not_see_counts_once_in_the_estimate(self) -> None:
         thoughts = [frame(chunk({"reasoning": "abcd"})) for _ in range(40)]
         engine = streaming([*thoughts, frame(chunk({"content": "abcd"})), frame(chunk({}, "stop")), DONE])

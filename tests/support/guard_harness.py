@@ -43,7 +43,7 @@ class SentTo:
     async def start_stream(self, status: int, headers: Any) -> None:
         self.status = status
 
-    def show_life(self) -> None:
+    def keep_alive_from_now(self) -> None:
         """Nobody waits here."""
 
     async def part(self, data: bytes) -> None:

@@ -13,7 +13,6 @@ from serve.dialects.translate import Translate
 from serve.errors import EngineError
 from serve.http1.sse import DONE, MAX_FRAME_BYTES, encode_frame
 from serve.limits.answer_meter import Meter
-from serve.proxy.keep_alive import KeepAlive
 from serve.stream.frame import Frame
 from serve.stream.line import Line
 
@@ -44,12 +43,8 @@ class Encoder:
         return b"!%d" % failure.status
 
 
-async def nothing() -> None:
-    """What nobody sends."""
-
-
 def translate() -> Translate:
-    return Translate(Encoder(), KeepAlive(nothing), "r1")
+    return Translate(Encoder(), "r1")
 
 
 def chunk(text: str) -> dict[str, Any]:
@@ -91,22 +86,14 @@ def test_after_a_failure_nothing_follows(sent: dict[str, Any], events: bytes) ->
     line = Line([stage])
     assert line.feed(encode_frame(chunk("a")) + encode_frame(sent) + encode_frame(chunk("b"))) == b"a" + events
     assert stage.ended
-    assert (line.feed(DONE), stage.close(()), stage.ping(), stage.fail(Failure.of_frame("x"))) == (b"", b"", b"", b"")
+    assert (line.feed(DONE), stage.close(()), stage.keep_alive()) == (b"", b"", b"")
+    assert stage.fail(Failure.of_frame("x")) == b""
 
 
 def test_a_frame_too_long_to_be_read_is_a_failure() -> None:
     stage = translate()
     assert [frame.raw for frame in stage.feed(Frame(b"data: {", whole=False))] == [b"!502"]
     assert stage.failure is not None
-
-
-def test_a_stream_is_not_silent_while_frames_come() -> None:
-    alive = KeepAlive(nothing)
-    stage = Translate(Encoder(), alive, "r1")
-    assert alive.silent
-    stage.feed(Frame(b": still here\n\n"))
-    assert not alive.silent
-    assert stage.ping() == b"~"
 
 
 def test_a_frame_of_a_call_may_be_longer_than_one_that_the_guard_reads() -> None:

@@ -3,9 +3,11 @@
 import asyncio
 
 import pytest
+from support.clock import LoopClock
 
-from serve.proxy import keep_alive
-from serve.proxy.keep_alive import KeepAlive
+from serve.proxy.keep_alive import PERIOD_S, KeepAlive
+
+pytestmark = pytest.mark.asyncio(loop_scope="function")
 
 
 class Client:
@@ -16,60 +18,48 @@ class Client:
         self.reading = asyncio.Event()
         self.reading.set()
         self.keep_alive = KeepAlive(self.take)
+        self.keep_alive.watch()
 
     async def take(self) -> None:
         self.events += 1
         await self.reading.wait()
 
-    async def until(self, events: int) -> None:
-        while self.events < events:  # noqa: ASYNC110 - what it waits for happens in the timer
-            await asyncio.sleep(0.001)
 
-
-@pytest.fixture(autouse=True)
-def short_period(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(keep_alive, "PERIOD_S", 0.001)
-
-
-async def test_silence_is_filled_again_and_again_until_the_stop() -> None:
+async def test_silence_is_filled_again_and_again_until_the_stop(clock: LoopClock) -> None:
     client = Client()
-    client.keep_alive.watch()
-    await client.until(3)
+    for events in (1, 2, 3):
+        await clock.advance(PERIOD_S)
+        assert client.events == events
     client.keep_alive.stop()
-    events = client.events
-    await asyncio.sleep(0.01)
-    assert client.events == events
+    await clock.advance(PERIOD_S)
+    assert client.events == 3
 
 
-async def test_a_client_that_reads_nothing_is_sent_one_event_at_a_time() -> None:
+async def test_a_client_that_reads_nothing_is_sent_one_event_at_a_time(clock: LoopClock) -> None:
     client = Client()
     client.reading.clear()
-    client.keep_alive.watch()
-    await client.until(1)
-    await asyncio.sleep(0.01)
+    for _ in range(3):
+        await clock.advance(PERIOD_S)
     assert client.events == 1
     client.reading.set()
-    await client.until(2)
-    client.keep_alive.stop()
+    await clock.advance(PERIOD_S)
+    assert client.events == 2
 
 
-async def test_nothing_is_sent_between_the_pieces_of_an_event() -> None:
+async def test_nothing_is_sent_between_the_pieces_of_an_event(clock: LoopClock) -> None:
     client = Client()
     client.keep_alive.within = True
-    client.keep_alive.watch()
-    await asyncio.sleep(0.01)
+    await clock.advance(PERIOD_S)
     assert client.events == 0
     client.keep_alive.within = False
-    await client.until(1)
-    client.keep_alive.stop()
+    await clock.advance(PERIOD_S)
+    assert client.events == 1
 
 
-async def test_what_was_sent_since_the_last_look_stands_in_for_an_event(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(keep_alive, "PERIOD_S", 3600)
+async def test_what_was_sent_since_the_last_look_stands_in_for_one_event(clock: LoopClock) -> None:
     client = Client()
     client.keep_alive.silent = False
-    client.keep_alive._look()
-    assert client.keep_alive.silent, "it counts once"
-    await asyncio.sleep(0)
+    await clock.advance(PERIOD_S)
     assert client.events == 0
-    client.keep_alive.stop()
+    await clock.advance(PERIOD_S)
+    assert client.events == 1

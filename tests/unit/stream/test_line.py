@@ -18,7 +18,6 @@ from serve.guard.response import GuardedStream
 from serve.limits.answer_meter import Meter
 from serve.limits.usage import Usage
 from serve.load.spec_report import LastFrames
-from serve.proxy.keep_alive import KeepAlive
 from serve.stream.frame import Frame
 from serve.stream.line import PASS, Check, Line, Stage
 from serve.stream.stages import End, Rename
@@ -227,10 +226,7 @@ STAGES: dict[str, Callable[[], Sequence[Stage]]] = {
 
 
 def translation() -> Translate:
-    async def nothing() -> None:
-        """Shows no life."""
-
-    return Translate(StreamEncoder(MessagesMemo(9), Identity("r", "m")), KeepAlive(nothing), "r")
+    return Translate(StreamEncoder(MessagesMemo(9), Identity("r", "m")), "r")
 
 
 @pytest.mark.parametrize("stages", STAGES.values(), ids=STAGES)

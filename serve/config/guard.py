@@ -17,15 +17,15 @@ class GuardConfig:
     """The guard of one model; see docs/explanation/guard.md.
 
     Attributes:
-        mode: `heal`: hold broken output back, rescue calls, rerun. `strict`: as `heal`, and what is still wrong after
-            the last rerun is an error. `observe`: only check and count. `off`: neither.
+        mode: `heal`: hold broken output back, rescue calls, rerun. `strict`: as `heal`, and what still does not fit a
+            schema after the last rerun is an error, strict or not. `observe`: only check and count. `off`: neither.
         schema: A mismatch with a schema that is not `strict`: `enforce` reruns, `warn` counts. Strict schemas always
             rerun.
         unjudged: A schema that can't be applied within 15 ms for all schemas of a request, or a fault of the guard
             itself: `pass` delivers the response and counts it, `refuse` sends an error.
         reruns: How many times a broken response may be rerun.
         on_failure: If the last rerun is broken too: `error` sends an `integrity_violation`, `unclean` the response as
-            it is, marked.
+            it is, marked. With either, one that only fails a schema that is not strict is sent, marked, in mode `heal`.
         rescue: Parse calls that leaked into the text, if they are unambiguous.
         hold_json: Hold JSON responses back until they are complete, so that a rerun can always replace them.
         arguments: When the arguments of a streamed call are sent. `held`: once the call is complete and valid. `live`:

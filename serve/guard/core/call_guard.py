@@ -15,8 +15,14 @@ from serve.guard.core.markup import MARKUP, suspicion, torn_key, without_ends
 from serve.guard.core.quoted_value import ALL_OF_IT, unquoted
 from serve.guard.core.schema_budget import UnjudgedError
 from serve.guard.core.schema_outline import SchemaOutline
+from serve.guard.core.severity import (
+    Severity,
+    severity_of_mismatch,
+    severity_of_near_copy,
+    severity_of_unjudged,
+)
 from serve.guard.core.token_details import TokenDetails
-from serve.guard.core.verdict import Defect, DefectLog, Outcome, Severity
+from serve.guard.core.verdict import Defect, DefectLog, Outcome
 from serve.parsing.names import Names
 from serve.parsing.strict_json import has_half_character, loads
 
@@ -138,12 +144,10 @@ class CallCheck:
 
     def near_copy(self, call: HeldCall, choice: int) -> Defect | None:
         """Returns the suspicion that a call without a defect names what the prompt has but for one slip."""
-        setting = self._settings.near_copies
-        if setting == "off" or self._expected.near_copies.first(call.value) is None:
+        if self._settings.near_copies == "off" or self._expected.near_copies.first(call.value) is None:
             return None
-        severity = Severity.SUSPECT if setting == "rerun" else Severity.NOTE
         detail = f"{call.name} names what is nearly in the prompt"
-        return Defect(Outcome.NEAR_COPY, severity, detail, choice, call.index)
+        return Defect(Outcome.NEAR_COPY, severity_of_near_copy(self._settings), detail, choice, call.index)
 
     def _tools_meant_by(self, call: HeldCall) -> list[str]:
         """Returns the declared tools that a call's name may spell; of several those that take its arguments."""
@@ -169,23 +173,13 @@ class CallCheck:
         try:
             mismatch = schema.mismatch(value, chars)
         except UnjudgedError as error:
-            return Outcome.UNJUDGED, f"{name}: {error}", self.unjudged_severity
+            return Outcome.UNJUDGED, f"{name}: {error}", severity_of_unjudged(self._settings)
         if mismatch is not None:
-            return Outcome.SCHEMA_MISMATCH, f"{name} at {mismatch}", self.schema_severity(schema.strict)
+            severity = severity_of_mismatch(self._settings, strict=schema.strict)
+            return Outcome.SCHEMA_MISMATCH, f"{name} at {mismatch}", severity
         if torn_key(value, schema.names):
             return Outcome.SCHEMA_MISMATCH, f"{name}: a torn key", Severity.SUSPECT
         return None
-
-    @property
-    def unjudged_severity(self) -> Severity:
-        """The severity of a schema that could not be applied."""
-        return Severity.HARD if self._settings.unjudged == "refuse" else Severity.NOTE
-
-    def schema_severity(self, strict: bool) -> Severity:
-        """Returns the severity of a schema mismatch."""
-        if strict or self._settings.mode == "strict":
-            return Severity.HARD
-        return Severity.SOFT if self._settings.schema == "enforce" else Severity.NOTE
 
     def _name_problem(self, name: str) -> str | None:
         if name not in self._expected.tools:

@@ -14,10 +14,11 @@ from serve.guard.core.document import DocumentGuard
 from serve.guard.core.expectation import Expectation
 from serve.guard.core.markup import is_residue
 from serve.guard.core.rescue import Rescued, goes_on, rescue
+from serve.guard.core.severity import Severity
 from serve.guard.core.shape import AHEAD, CHANNELS, MarkerShape, calls_a_tool
 from serve.guard.core.text_guard import TextGuard
 from serve.guard.core.token_details import TokenDetails, of_last_characters
-from serve.guard.core.verdict import Defect, DefectLog, Outcome, Severity, Verdict, gravest
+from serve.guard.core.verdict import Defect, DefectLog, Outcome, Verdict, gravest
 
 _OF_ARGUMENTS = re.compile(r"arg_|param|argument")  # in the markers of arguments, whatever the format
 
@@ -30,7 +31,7 @@ class ChoiceGuard:
         expectation: Of the request.
         settings: Of the guard.
         view: What the client has of this choice; outlives the attempt.
-        tolerates: Severities that hold nothing back, because no later attempt could do better.
+        tolerates: Severities that hold nothing back, as `tolerated` returns them.
         live: Whether a call may go out while it grows.
         hasty: As of `Guard`.
 
@@ -59,7 +60,7 @@ class ChoiceGuard:
         self.calls = CallGuard(index, self._check, view, log, single=expectation.single, live=live, hasty=hasty)
         document = None
         if expectation.document is not None:
-            document = DocumentGuard(expectation.document, self._check, log, hold=settings.hold_json)
+            document = DocumentGuard(expectation.document, settings, log)
         self._texts = TextGuard(expectation, view, log, document)
 
     @property

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from serve.guard.core.call_guard import CallCheck
+from serve.config.guard import GuardConfig
 from serve.guard.core.json_prefix import MOST_SPACE, JsonPrefix
 from serve.guard.core.marker_table import REPLACEMENT
 from serve.guard.core.schema import Schema
 from serve.guard.core.schema_budget import UnjudgedError
-from serve.guard.core.verdict import DefectLog, Outcome, Severity
+from serve.guard.core.severity import Severity, severity_of_mismatch, severity_of_unjudged
+from serve.guard.core.verdict import DefectLog, Outcome
 from serve.parsing.strict_json import has_half_character, loads
 
 
@@ -16,22 +17,21 @@ class DocumentGuard:
 
     Args:
         schema: What the document must satisfy.
-        check: Decides what a schema mismatch demands.
+        settings: Of the guard.
         log: Takes the defects.
-        hold: Whether nothing goes out before the end.
 
     Attributes:
         started: True once any text has come.
         over: True once the document is followed by space without end: nothing else will come.
     """
 
-    def __init__(self, schema: Schema, check: CallCheck, log: DefectLog, *, hold: bool) -> None:
+    def __init__(self, schema: Schema, settings: GuardConfig, log: DefectLog) -> None:
         self.started = False
         self.over = False
         self._schema = schema
-        self._check = check
+        self._settings = settings
+        self._hold = settings.hold_json
         self._log = log
-        self._hold = hold
         self._prefix = JsonPrefix(begins="{" if schema.is_of_objects else "")
         self._pieces: list[str] = []
         self._held: list[str] = []
@@ -90,10 +90,10 @@ class DocumentGuard:
         try:
             mismatch = self._schema.mismatch(value, len(text))
         except UnjudgedError as error:
-            self._log.report(Outcome.UNJUDGED, f"the document: {error}", self._check.unjudged_severity)
+            self._log.report(Outcome.UNJUDGED, f"the document: {error}", severity_of_unjudged(self._settings))
             return
         if mismatch:
-            severity = self._check.schema_severity(self._schema.strict)
+            severity = severity_of_mismatch(self._settings, strict=self._schema.strict)
             self._log.report(Outcome.SCHEMA_MISMATCH, f"the document at {mismatch}", severity)
 
     def flush(self) -> str:

@@ -15,9 +15,10 @@ from serve.guard.core.chunk import ARGUMENTS, TextPlace, UsageSum, choices_of, l
 from serve.guard.core.client_view import ClientView, Delta, Step, chunks_of
 from serve.guard.core.expectation import Expectation
 from serve.guard.core.live_prefix import sound_part
+from serve.guard.core.severity import Severity, delivered_at_last, tolerated
 from serve.guard.core.state import GuardState
 from serve.guard.core.token_details import details_of
-from serve.guard.core.verdict import Outcome, Severity, Verdict
+from serve.guard.core.verdict import Outcome, Verdict
 from serve.stream.ending import is_finish
 
 Chunk = dict[str, Any]
@@ -295,8 +296,11 @@ class Guard:
         if guard is None:
             if view.finished:
                 return []  # an earlier attempt brought this choice to its end
+            last = self._reruns >= self.settings.reruns
+            suspected = any(verdict.suspects for verdict in self.verdicts)
+            tolerates = tolerated(self.settings, last=last, suspected=suspected)
             guard = ChoiceGuard(
-                index, self._expected, self.settings, view, self._tolerated(), live=self._live, hasty=self._hasty
+                index, self._expected, self.settings, view, tolerates, live=self._live, hasty=self._hasty
             )
             self._attempt.choices[index] = guard
         if guard.broken or guard.ended:
@@ -321,16 +325,6 @@ class Guard:
             seed = str(self._envelope.get("id", ""))
             self._views[index] = ClientView(seed, index)
         return self._views[index]
-
-    def _tolerated(self) -> frozenset[Severity]:
-        if self._observing:
-            return frozenset(Severity)
-        last = self._reruns >= self.settings.reruns
-        suspected = any(verdict.suspects for verdict in self.verdicts)
-        tolerated = {Severity.SUSPECT} if last or suspected else set()
-        if last and self.settings.mode != "strict":
-            tolerated |= set(Severity) if self.settings.on_failure == "unclean" else {Severity.SOFT}
-        return frozenset(tolerated)
 
     def _chunks(self, template: Chunk, choice: Mapping[str, Any], steps: Iterable[Step]) -> list[Chunk]:
         return chunks_of(steps, {**template, **self._envelope}, choice, lambda: self.report)
@@ -374,6 +368,7 @@ class Guard:
             self.state = GuardState.RERUN if rerun else GuardState.FAILED
 
     def _may_leave_marked(self) -> bool:
+        """Returns whether what the last attempt said may go out as it is, since no other attempt is to be had."""
         if self._attempt.failed or self._attempt.contradicts:
             return False
         if self._attempt.unjudged and self.settings.unjudged == "refuse":
@@ -381,9 +376,7 @@ class Guard:
         severities = {defect.severity for defect in self._attempt.defects()}
         if self._hasty and self._unfinished():
             severities.add(Severity.HARD)  # there is no whole answer
-        if self.settings.mode == "strict":
-            return severities <= {Severity.SUSPECT, Severity.NOTE}
-        return self.settings.on_failure == "unclean" or Severity.HARD not in severities
+        return severities <= delivered_at_last(self.settings)
 
     def _usage_chunk(self) -> list[Chunk]:
         usage = self._usage.total()

@@ -7,8 +7,9 @@ from serve.guard.core.document import DocumentGuard
 from serve.guard.core.expectation import Expectation
 from serve.guard.core.leak_scanner import LeakScanner
 from serve.guard.core.marker_table import REPLACEMENT
+from serve.guard.core.severity import Severity
 from serve.guard.core.shape import MarkerShape
-from serve.guard.core.verdict import DefectLog, Outcome, Severity
+from serve.guard.core.verdict import DefectLog, Outcome
 
 
 class TextGuard:

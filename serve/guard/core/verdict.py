@@ -1,9 +1,11 @@
-"""The vocabulary of a verdict: defects of an answer, their severity, the outcome; and the defects of one choice."""
+"""The vocabulary of a verdict: defects of an answer and the outcome; and the defects of one choice."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+
+from serve.guard.core.severity import GRAVEST_FIRST, Severity
 
 _MOST_TOLD = 5
 
@@ -25,21 +27,6 @@ class Outcome(StrEnum):
     FAILED = "failed"
     UNJUDGED = "unjudged"
     GUARD_ERROR = "guard_error"
-
-
-class Severity(StrEnum):
-    """The consequence of a defect.
-
-    `HARD`: the answer must not leave as it is. `SOFT`: another pool may do better, so it is rerun; if it persists, the
-    model means it, and it is delivered and marked. `SUSPECT`: what may be damage and may be meant, so that it is rerun
-    once; if it persists, the model means it, and it is delivered and marked whatever the mode. `NOTE`: it is only
-    counted.
-    """
-
-    HARD = "hard"
-    SOFT = "soft"
-    SUSPECT = "suspect"
-    NOTE = "note"
 
 
 @dataclass(frozen=True)
@@ -109,12 +96,10 @@ GUARD_ERROR = Verdict(
     counts=False,
 )
 
-_GRAVITY = (Severity.HARD, Severity.SOFT, Severity.SUSPECT, Severity.NOTE)
-
 
 def gravest(defects: tuple[Defect, ...]) -> Defect | None:
     """Returns the first of the most severe defects."""
-    return min(defects, key=lambda defect: _GRAVITY.index(defect.severity), default=None)
+    return min(defects, key=lambda defect: GRAVEST_FIRST.index(defect.severity), default=None)
 
 
 class DefectLog:
@@ -122,7 +107,7 @@ class DefectLog:
 
     Args:
         choice: Index of the choice.
-        tolerates: Severities that hold nothing back, because no later attempt could do better.
+        tolerates: Severities that hold nothing back, as `tolerated` returns them.
 
     Attributes:
         defects: All that were reported, oldest first.
@@ -175,4 +160,4 @@ class DefectLog:
 
     def stops(self, severity: Severity) -> bool:
         """Returns whether a defect of this severity keeps the answer from going out."""
-        return severity is not Severity.NOTE and severity not in self._tolerates
+        return severity not in self._tolerates

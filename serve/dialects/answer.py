@@ -207,7 +207,7 @@ class Answer:
         assert parts is not None  # the caller has asked
         more = "".join(parts.arguments[parts.told :])
         parts.told = len(parts.arguments)
-        return Call(self._shown(parts, len(self._calls) - 1), parts.name, more)
+        return Call(self._unique_id(parts, len(self._calls) - 1), parts.name, more)
 
     def calls_before(self) -> list[Call]:
         """Returns the calls before the one that grows, which are complete.
@@ -233,12 +233,12 @@ class Answer:
             if not arguments and not self.cut:
                 arguments = "{}"
             if parts.name and _is_object(arguments):
-                yield Call(self._shown(parts, number), parts.name, arguments)
+                yield Call(self._unique_id(parts, number), parts.name, arguments)
             elif not self.cut:
                 raise EngineError("The model's answer holds a tool call that can't be read. Please try again.")
 
-    def _shown(self, parts: _CallParts, number: int) -> str:
-        """Returns the id that the client gets for a call."""
+    def _unique_id(self, parts: _CallParts, number: int) -> str:
+        """Returns the id that the client gets for a call: its own, unless it has none or another call has it."""
         if not parts.shown:
             identity = parts.id
             if not identity or identity in self._given:  # a client may use one id for all of its requests

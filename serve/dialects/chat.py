@@ -9,7 +9,7 @@ MISSING_RESULT = "The result of this call was not recorded."
 STREAMED: dict[str, Any] = {"stream": True, "stream_options": {"include_usage": True}}
 
 
-def call_ids(messages: Iterable[Mapping[str, Any]]) -> frozenset[str]:
+def taken_ids(messages: Iterable[Mapping[str, Any]]) -> frozenset[str]:
     """Returns the ids of all calls in a conversation, which is of our own making."""
     return frozenset([call["id"] for message in messages for call in message.get("tool_calls", ())])
 

@@ -105,8 +105,8 @@ def _repair(messages: list[Raw], repair: HistoryRepair) -> Generator[None, None,
     last = -1
     for index, message, calls in found:
         if message.tool_calls:
-            if repair.call_ids is not None and index != last + 1:
-                repair.call_ids.begin_turn()
+            if repair.history_ids is not None and index != last + 1:
+                repair.history_ids.begin_turn()
             last = index
             if (yield from _repair_calls(message.tool_calls, calls, repair)):
                 source = bytes(messages[index])
@@ -135,13 +135,13 @@ def _decoded(source: bytes, message: _Message) -> Generator[None, None, list[_Ca
 
 
 def _note(message: _Message, calls: list[_Call | None], repair: HistoryRepair) -> None:
-    if repair.call_ids is None:
+    if repair.history_ids is None:
         return
     for call in calls:
         if call is not None:
-            repair.call_ids.note_call(id_text(call.id), call.function.name)
+            repair.history_ids.note_call(id_text(call.id), call.function.name)
     if not message.tool_calls:
-        repair.call_ids.note_result(id_text(message.tool_call_id))
+        repair.history_ids.note_result(id_text(message.tool_call_id))
 
 
 def _repair_calls(

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from serve.dialects.body import read_object, required, within_depth, written, wrong
-from serve.dialects.chat import STREAMED, call_ids
+from serve.dialects.chat import STREAMED, taken_ids
 from serve.dialects.dialect import Translated
 from serve.dialects.messages.conversation import chat_messages
 from serve.dialects.messages.memo import MessagesMemo
@@ -66,7 +66,7 @@ def decode(body: bytes, headers: Mapping[str, str]) -> Translated:
         thinking=thinking.get("type", "disabled") != "disabled",
         omitted=thinking.get("display") == "omitted",
         max_tokens=limit,
-        call_ids=call_ids(chat["messages"]),
+        taken_ids=taken_ids(chat["messages"]),
     )
     return Translated(encoded, bool(stream), memo, tuple(dropped), chat["model"], limit)
 

@@ -46,7 +46,7 @@ def encode_whole(completion: Mapping[str, Any], memo: MessagesMemo, identity: Id
     Raises:
         EngineError: The completion holds no message, or a call that can't be read.
     """
-    answer = Answer(memo.call_ids, identity.request_id)
+    answer = Answer(memo.taken_ids, identity.request_id)
     texts = answer.feed_whole(completion)
     content: list[dict[str, Any]] = []
     if memo.thinking and REASONING in texts:

@@ -18,14 +18,14 @@ class MessagesMemo:
         thinking: True if the client enabled thinking: only such a one expects blocks of it.
         omitted: True if it wants those blocks without their text.
         max_tokens: The length that the answer may have; 0 if that is not known.
-        call_ids: Ids of the calls in the conversation so far.
+        taken_ids: Ids of the calls in the conversation so far.
     """
 
     prompt_bytes: int
     thinking: bool = False
     omitted: bool = False
     max_tokens: int = 0
-    call_ids: frozenset[str] = frozenset()
+    taken_ids: frozenset[str] = frozenset()
 
 
 def client_id(call_id: str) -> str:

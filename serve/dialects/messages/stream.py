@@ -39,7 +39,7 @@ class StreamEncoder:
     def __init__(self, memo: MessagesMemo, identity: Identity) -> None:
         self._memo = memo
         self._identity = identity
-        self._answer = Answer(memo.call_ids, identity.request_id)
+        self._answer = Answer(memo.taken_ids, identity.request_id)
         self._blocks = 0
         self._open: str | None = None
         self._prefix = b""

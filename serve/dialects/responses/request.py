@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from serve.dialects.body import read_object, within_depth, written
-from serve.dialects.chat import STREAMED, call_ids
+from serve.dialects.chat import STREAMED, taken_ids
 from serve.dialects.dialect import Translated
 from serve.dialects.responses.conversation import additional_tools, read_items
 from serve.dialects.responses.tools import ToolTable, read_choice, read_tools
@@ -88,7 +88,7 @@ class ResponsesMemo:
         seals: True if reasoning goes out sealed as well, for clients that keep nothing else.
         summary: True if the client asked for its reasoning as a summary, which some show and nothing else.
         prompt_bytes: Size of the chat body, for an estimate if an engine does not report its usage.
-        call_ids: Ids of the calls in the conversation so far.
+        taken_ids: Ids of the calls in the conversation so far.
     """
 
     tools: ToolTable
@@ -96,7 +96,7 @@ class ResponsesMemo:
     seals: bool
     summary: bool
     prompt_bytes: int
-    call_ids: frozenset[str]
+    taken_ids: frozenset[str]
 
 
 @within_depth()
@@ -137,7 +137,7 @@ def _translated(members: Mapping[str, Any], size_bytes: int) -> Translated:
     dropped = dict.fromkeys([*(f"tools.{kind}" for kind in table.dropped), *skipped, *_unknown(request, members)])
     summary = (request.reasoning or {}).get("summary") or (request.reasoning or {}).get("generate_summary")
     seals = SEALED_REASONING in (request.include or ())
-    memo = ResponsesMemo(table, _echo(members), seals, bool(summary), len(encoded), call_ids(messages))
+    memo = ResponsesMemo(table, _echo(members), seals, bool(summary), len(encoded), taken_ids(messages))
     return Translated(encoded, bool(request.stream), memo, tuple(dropped))
 
 

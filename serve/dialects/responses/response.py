@@ -35,7 +35,7 @@ class ResponseObject:
 
     def answer(self) -> Answer:
         """Returns the answer that the response is to hold, still empty."""
-        return Answer(self.memo.call_ids, self.identity.request_id)
+        return Answer(self.memo.taken_ids, self.identity.request_id)
 
     def at(
         self, status: str, output: Iterable[Item] = (), usage: Mapping[str, Any] | None = None, **more: Any

@@ -1,7 +1,7 @@
 """Repair of a conversation's history: one malformed call of an earlier turn must not spoil every later turn.
 
 vLLM parses the arguments of every earlier call and answers 400 when one is not JSON; a client that keeps its history
-would get that 400 for ever. Kimi's chat template also needs ids of a certain form (`call_ids`).
+would get that 400 for ever. Kimi's chat template also needs ids of a certain form (`history_ids`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from serve.guard.core.call_ids import CallIds
+from serve.guard.core.history_ids import HistoryIds
 from serve.guard.core.json_ahead import closing_brackets, open_after
 from serve.parsing.arguments import means_nothing
 from serve.parsing.strict_json import loads
@@ -47,13 +47,13 @@ class HistoryRepair:
     Attributes:
         arguments: Calls whose arguments were malformed.
         ids: Calls whose ids did not have the form that the template needs, or were another call's.
-        call_ids: The ids, if they are repaired. Note all calls and results with it before the pass.
+        history_ids: The ids, if they are repaired. Note all calls and results with it before the pass.
     """
 
     def __init__(self, *, kimi_ids: bool = False) -> None:
         self.arguments = 0
         self.ids = 0
-        self.call_ids = CallIds() if kimi_ids else None
+        self.history_ids = HistoryIds() if kimi_ids else None
 
     @property
     def clean(self) -> bool:
@@ -72,10 +72,10 @@ class HistoryRepair:
         if isinstance(arguments, str) and not _is_object(arguments):
             self.arguments += 1
             call = {**call, "function": {**function, "arguments": completed(arguments)}}
-        if self.call_ids is None:
+        if self.history_ids is None:
             return call
         old = call.get("id")
-        new = self.call_ids.call(id_text(old), str(function.get("name", "")))
+        new = self.history_ids.call(id_text(old), str(function.get("name", "")))
         if new == old:
             return call
         self.ids += 1
@@ -83,10 +83,10 @@ class HistoryRepair:
 
     def result_id(self, call_id: Any) -> Any:
         """Returns the id by which a result refers to its call."""
-        if self.call_ids is None:
+        if self.history_ids is None:
             return call_id
         given = id_text(call_id)
-        new = self.call_ids.result(given)
+        new = self.history_ids.result(given)
         return call_id if new == given else new
 
 

@@ -310,7 +310,7 @@ class TestResults:
 
     def test_the_encoders_know_the_ids_of_the_calls_so_far(self) -> None:
         given = translated(messages=[USER, assistant(call("c1"), call("c2")), user(result("c1"))])
-        assert given.memo.call_ids == {"c1", "c2"}
+        assert given.memo.taken_ids == {"c1", "c2"}
 
     def test_a_result_without_its_call_is_told_by_the_user(self) -> None:
         assert messages(user(result("c9"))) == [{"role": "user", "content": "Result of the tool call c9:\n\nok"}]

@@ -1,7 +1,8 @@
 """Ids of a conversation's calls in the form that Kimi's chat template needs, `functions.NAME:N`, and of their results.
 
 The template takes a call's name from its id, and the model sees both ids. So each call needs one of its own that names
-its tool, and each result the id of the call that it answers.
+its tool, and each result the id of the call that it answers. (The ids that clients get are made elsewhere: see
+`ClientView._unique_id`.)
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ class _SameId:
     answered: int = 0
 
 
-class CallIds:
+class HistoryIds:
     """The ids of one conversation.
 
     Note all its calls and results first: an id that stays must not be given to another call before it. Then go through

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serve.guard.core.call_ids import CallIds
+from serve.guard.core.history_ids import HistoryIds
 
 
 class Call(NamedTuple):
@@ -26,7 +26,7 @@ Item = Call | Result | Turn
 
 
 def repaired(items: list[Item]) -> list[Item]:
-    ids = CallIds()
+    ids = HistoryIds()
     for item in items:
         if isinstance(item, Call):
             ids.note_call(item.id, item.name)

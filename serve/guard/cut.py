@@ -1,23 +1,35 @@
 """The place where a broken answer is cut, so that another engine can go on with it.
 
 Damage begins before it is seen. So the first cut is a little before it, the second one at a structural boundary further
-back, and then the request runs again from the start.
+back, and then the request runs again from the start: `CUTS` says which, by what was found. `boundaries` finds these
+places in the text that the model wrote, and `Cutter` the tokens before them, asking an engine what tokens spell.
 """
 
 from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
-from serve.guard.core import Outcome
+import msgspec
+
+from policies import Candidate
+from serve.config.pool import ModelConfig
+from serve.guard.core import Guard, Outcome, Severity
 from serve.guard.core.json_prefix import JsonPrefix
 from serve.guard.core.marker_table import REPLACEMENT
 from serve.guard.core.markup import has_markup
 from serve.parsing import CallArguments, CallEnd, CallStart, Content, Event, Fault, Reasoning, StreamParser
 from serve.parsing.machine import State
+from serve.proxy.attempts import Ask
+from serve.proxy.raw_text import raw_text
+from serve.proxy.routed_request import RoutedRequest
+from serve.request.beside import beside
+from serve.request.resuming import CannotResumeError
+from serve.stream.continuation import KeptPrefix, without_turn_end
+from serve.stream.parsed import MODELS_OWN_IDS, RawChoice
 
 
 class Cut(StrEnum):
@@ -52,6 +64,11 @@ CUTS_IN_CALLS: Mapping[Outcome, tuple[Cut, ...]] = {
 MOST_RESUMES = 2
 MOST_LOSSES = 8  # of engines of one answer, as long as each has added to it
 GIVEN_UP = 32  # characters of arguments in front of the first that is doubtful; fewer if its member begins behind them
+_DETOKENIZE = "/detokenize"
+_INCOMPLETE = "\ufffd"  # what a tokenizer makes of the first bytes of a character
+_MOST_BYTES = 3  # of a character that is not complete
+_LONG_CHARS = 4096
+_MOST_CHARS = 256 * 1024  # of an answer that is read again, character by character
 # What a member or an item begins behind, or in front of; strings are there to be passed over.
 _MARKS = re.compile(r'"(?:[^"\\]|\\.)*+(?:"|\Z)|[{\[,]', re.DOTALL)
 # Markup that yields no call.
@@ -102,6 +119,169 @@ class Had(NamedTuple):
 
 
 NOTHING_HAD = Had()
+
+
+class Broken(NamedTuple):
+    """A broken answer.
+
+    Attributes:
+        outcome: What is wrong with it.
+        had: What its client has of it.
+        call: The first that is damaged; None if nothing is wrong with any.
+        resumed: How often it has gone on elsewhere already.
+        sound: Judges arguments.
+    """
+
+    outcome: Outcome
+    had: Had
+    call: int | None = None
+    resumed: int = 0
+    sound: SoundPart = lambda *_: 0
+
+    @classmethod
+    def under(cls, guard: Guard) -> Broken:
+        """Returns the answer that a guard has found broken.
+
+        Raises:
+            CannotResumeError: Its reasoning has another name than we would go on with.
+        """
+        view, verdict = guard.sent(), guard.verdicts[-1]
+        if view.text_sent("reasoning_content"):
+            raise CannotResumeError("engine")
+        arguments = None if view.live is None else view.live.sent
+        had = Had(view.text_sent("reasoning"), view.text_sent("content"), tuple(view.names_sent), arguments)
+        calls = [
+            defect.call
+            for defect in verdict.defects
+            if defect.call is not None and defect.severity is not Severity.NOTE
+        ]
+        return cls(verdict.outcome, had, min(calls, default=None), guard.resumed, guard.sound_part)
+
+
+class Cutter:
+    """Cuts one answer.
+
+    Args:
+        model: That wrote it.
+        request: That it answers.
+        broken: The answer.
+        pool: That made its prompt.
+        ids: Its tokens.
+    """
+
+    def __init__(self, model: ModelConfig, request: RoutedRequest, broken: Broken, pool: str, ids: list[int]) -> None:
+        reader = raw_text(model, pool)
+        self._grammar = reader.grammar
+        self._open = reader.opener(request.parsed)
+        self._ids = ids
+        self._had, self._sound = broken.had, broken.sound
+        self._call = len(broken.had.calls) if broken.call is None else broken.call
+
+    async def cut(self, ask: Ask, candidate: Candidate, cuts: Sequence[Cut], begun: int) -> tuple[list[int], str]:
+        """Returns the ids that are kept, and their text.
+
+        Args:
+            ask: Asks an engine, which knows what ids spell.
+            candidate: Whose engine it is.
+            cuts: Where, best first.
+            begun: Number of tokens with which the broken attempt began: there it is not cut again.
+
+        Raises:
+            CannotResumeError: There is no such place.
+            GatewayError: The engine does not answer.
+        """
+        kept, text = await self._end(ask)
+        if cuts[0] is not Cut.END:
+            if len(text) > _MOST_CHARS:
+                raise CannotResumeError("long")
+            found, places = await beside(len(text) > _LONG_CHARS, self._places, text, cuts)
+            if not places:
+                raise CannotResumeError("passed")
+            kept, text = await self._before_any(ask, kept, text, found, places, begun)
+        if not kept:
+            raise CannotResumeError("start")
+        return kept, text
+
+    def _places(self, text: str, cuts: Sequence[Cut]) -> tuple[Boundaries, list[int]]:
+        """Returns where a text can be cut, and the places of the cuts that there are."""
+        found = boundaries(self._open(), text, self._had)
+        places = (found.place(cut, self._call, self._sound) for cut in cuts)
+        return found, [place for place in places if place is not None]
+
+    async def _end(self, ask: Ask) -> tuple[list[int], str]:
+        """Returns the tokens of whole characters, without the one that ended the turn."""
+        kept = self._ids
+        text = await _text_of(ask, kept)
+        for _ in range(_MOST_BYTES):
+            if text.endswith(_INCOMPLETE) and kept:
+                kept = kept[:-1]
+                text = await _text_of(ask, kept)
+        turn = without_turn_end(text)
+        return (kept, text) if turn == text else (kept[:-1], turn)
+
+    async def _before_any(
+        self, ask: Ask, ids: list[int], text: str, found: Boundaries, places: Sequence[int], begun: int
+    ) -> tuple[list[int], str]:
+        """Returns the tokens before the first of some places at which the attempt has not begun, and their text."""
+        for place in places:
+            kept, before = await self._before(ask, ids, text, place)
+            if len(kept) != begun or place == places[-1]:
+                break
+        if found.client is None or len(before) < found.client or not text.startswith(before):
+            raise CannotResumeError("token")  # one that holds both what is sound and what is not
+        return kept, before
+
+    async def _before(self, ask: Ask, ids: list[int], text: str, place: int) -> tuple[list[int], str]:
+        """Returns the tokens before a place of the text, and their text."""
+        low, high, before = 0, len(ids), ""
+        while low < high:
+            middle = (low + high + 1) // 2
+            said = await _text_of(ask, ids[:middle])
+            if len(said.rstrip(_INCOMPLETE)) <= place:
+                low, before = middle, said
+            else:
+                high = middle - 1
+        for _ in range(_MOST_BYTES):
+            if low and not text.startswith(before):  # it ends inside a character
+                low -= 1
+                before = await _text_of(ask, ids[:low])
+        return ids[:low], before
+
+    def prefix(self, kept: list[int], text: str, prompt_tokens: int) -> KeptPrefix:
+        """Returns what is kept of the answer, as the client is to have it.
+
+        Raises:
+            CannotResumeError: The client has something else.
+        """
+        parser = self._open()
+        reader = RawChoice(parser, own_ids=self._grammar in MODELS_OWN_IDS, reports=True)
+        delta, _ = reader.feed(text)
+        names = [entry["function"]["name"] for entry in delta.get("tool_calls", ())]
+        if tuple(names[: len(self._had.calls)]) != self._had.calls:
+            raise CannotResumeError("passed")
+        for name, had in (("reasoning", self._had.reasoning), ("content", self._had.content)):
+            both = joined(had, delta.get(name, ""), parser.machine.held)
+            if both is None:
+                raise CannotResumeError("passed")
+            if both:
+                delta[name] = both
+        return KeptPrefix(reader, delta, len(kept), prompt_tokens)
+
+
+async def _text_of(ask: Ask, ids: Sequence[int]) -> str:
+    """Returns what ids spell.
+
+    Raises:
+        GatewayError: The engine does not answer.
+        CannotResumeError: It does not know.
+    """
+    try:
+        text = msgspec.json.decode(await ask(_DETOKENIZE, msgspec.json.encode({"tokens": ids})))["prompt"]
+    except (msgspec.MsgspecError, UnicodeDecodeError, KeyError, TypeError) as error:
+        raise CannotResumeError("engine") from error
+    if not isinstance(text, str):
+        raise CannotResumeError("engine")
+    return text
 
 
 class Run(NamedTuple):

@@ -15,13 +15,14 @@ from serve.errors import EngineError, GatewayError, InvalidRequestError
 from serve.guard.attempt_result import AttemptResult, ResultSink
 from serve.guard.core import GUARD_ERROR, Guard, GuardState, Outcome, Verdict
 from serve.guard.core.expectation import LazyRequest
+from serve.guard.cut import Broken
 from serve.guard.escalation import escalated
 from serve.guard.evaluation import evaluate
 from serve.guard.fault import CONTROL, guard_fault, unjudged_error
 from serve.guard.finding import TrialFinding, finding_of
 from serve.guard.observed import ObservedResponse
 from serve.guard.response import GuardedResponse, guarded_response
-from serve.guard.resume import Broken, Resumes, Written
+from serve.guard.resume import Resumes, Written
 from serve.guard.transcript import AnyTranscript, AnyTranscripts
 from serve.proxy.attempts import Attempt, Attempts
 from serve.proxy.exchange import Exchange

@@ -16,9 +16,8 @@ from serve.errors import EngineError, GatewayError
 from serve.guard.core import Outcome
 from serve.guard.cut import may_resume
 from serve.guard.path import rerun_order
-from serve.guard.plain_answer import PlainAnswer, ResumedStream
+from serve.guard.plain_answer import PlainAnswer, ResumedStream, Retold, prefix_of, raw_of, retold
 from serve.guard.resume import ResumeEnd, Resumes, Resumption, Written
-from serve.guard.retold import Retold, prefix_of, raw_of, retold
 from serve.http1.sse import DONE
 from serve.parsing import StreamParser
 from serve.proxy.attempts import Ask, Attempt, Attempts

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from serve.guard.cut import Had
-from serve.guard.retold import Retold, prefix_of, raw_of, retold
+from serve.guard.plain_answer import Retold, prefix_of, raw_of, retold
 from serve.parsing import StreamParser
 from serve.request.resuming import CannotResumeError
 

@@ -1,25 +1,20 @@
 """The guarded half of the request path: responses are checked, and broken ones run again elsewhere."""
 
-import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import get_args
 
-from opentelemetry.trace import Span
-
 from policies import Candidate, Cell, Policy, Trial
 from serve.config.guard import Arguments
 from serve.config.pool import ModelConfig
 from serve.errors import EngineError, GatewayError, InvalidRequestError
-from serve.guard.attempt_result import AttemptResult, ResultSink
-from serve.guard.core import GUARD_ERROR, Guard, GuardState, Outcome, Verdict
+from serve.guard.attempt_result import Found, Reports, ResultSink
+from serve.guard.core import GuardState
 from serve.guard.core.expectation import LazyRequest
 from serve.guard.cut import Broken
 from serve.guard.escalation import escalated
-from serve.guard.evaluation import evaluate
 from serve.guard.fault import CONTROL, guard_fault, unjudged_error
-from serve.guard.finding import TrialFinding, finding_of
 from serve.guard.observed import ObservedResponse
 from serve.guard.response import GuardedResponse, guarded_response
 from serve.guard.resume import Resumes, Written
@@ -33,14 +28,9 @@ from serve.proxy.stalls import Stalls
 from serve.request.beside import beside
 from serve.request.density import LONG_BODY_BYTES
 from serve.telemetry.instruments import Telemetry
-from serve.telemetry.request_log import log_fault
-
-log = logging.getLogger("ray.serve.specgate.guard")
 
 ARGUMENTS_HEADER = "x-specgate-arguments"
 _ARGUMENTS: dict[str, Arguments] = {name: name for name in get_args(Arguments)}
-_BUSY = 429
-_REFUSED = Verdict(Outcome.UNJUDGED, counts=False)  # a request that the engine refused, which is the client's fault
 
 
 @dataclass
@@ -88,16 +78,15 @@ class GuardedPath:
         models: Mapping[str, ModelConfig],
         transcripts: AnyTranscripts,
         policy: Callable[[], Policy],
-        found: Callable[[Trial, TrialFinding], None] = lambda *_: None,
+        found: Found = lambda *_: None,
         trusts: Callable[[Cell], bool] = lambda _: False,
     ) -> None:
         self._transcripts = transcripts
-        self._found = found
         self._trusts = trusts
         self._policy = policy
         self._attempts = attempts
         self._telemetry = telemetry
-        self._sink = sink
+        self._reports = Reports(telemetry, sink, found)
         self._models = models
         self.resumes = Resumes(attempts, models, telemetry.metrics)
         self.stalls = Stalls(models, telemetry.metrics)
@@ -122,12 +111,11 @@ class GuardedPath:
             try:
                 attempt = await self._attempts.first_response(request, candidates, held, on_try)
             except BaseException as error:
-                self._conclude(request, () if isinstance(error, GatewayError) else candidates[:1])
+                self._reports.conclude(request, () if isinstance(error, GatewayError) else candidates[:1])
                 raise
             status = attempt.response.status
             if status != 200:  # nothing to check: the client's fault, or the last of several failures
-                refused = 400 <= status < 500 and status != _BUSY
-                self._conclude(request, [attempt.candidate] if refused else (), [_REFUSED])
+                self._reports.unchecked(request, attempt.candidate, status)
                 await relay(exchange, attempt, self._telemetry)
                 return
             if model.guard.mode == "observe":
@@ -146,9 +134,9 @@ class GuardedPath:
             try:
                 await guarded.attempt(attempt)
             except BaseException:
-                self._conclude(request, [attempt.candidate])
+                self._reports.conclude(request, [attempt.candidate])
                 raise
-            self._evaluate(request, guarded.guard, attempt.candidate, 0)
+            self._reports.evaluate(request, guarded.guard, attempt.candidate, 0)
         await self._complete(exchange, request, guarded, attempt, transcript)
 
     def _guarded(
@@ -171,7 +159,7 @@ class GuardedPath:
         except (InvalidRequestError, *CONTROL):
             raise
         except BaseException as error:
-            self._unguarded(request, exchange.span, attempt.candidate)
+            self._reports.unguarded(request, exchange.span, attempt.candidate)
             if model.guard.unjudged == "pass":
                 return None
             raise unjudged_error() from error
@@ -201,7 +189,7 @@ class GuardedPath:
             settled = True
             raise guard_fault(guarded.guard, len(tried) - 1) from error
         finally:
-            self._report(request, exchange.span, guarded.guard, tried, settled=settled)
+            self._reports.report(request, exchange.span, guarded.guard, tried, settled=settled)
             transcript.end(tried, guarded.guard)
 
     async def _repair(self, repair: _Repair) -> bool:
@@ -259,7 +247,7 @@ class GuardedPath:
                 exchange.span.set_attribute("specgate.resumed", kept)
             guarded.guard.restart(candidate.pool, kept, tried[-2].pool)
             await guarded.attempt(attempt)
-            self._evaluate(request, guarded.guard, candidate, len(tried) - 1)
+            self._reports.evaluate(request, guarded.guard, candidate, len(tried) - 1)
         return True
 
     def _add_fault(self, request: RoutedRequest, candidate: Candidate, kind: str, detail: str) -> None:
@@ -272,7 +260,7 @@ class GuardedPath:
         except CONTROL:
             raise
         except BaseException:  # noqa: BLE001 - logged and reported; the answer passes
-            self._unguarded(request, exchange.span, attempt.candidate)
+            self._reports.unguarded(request, exchange.span, attempt.candidate)
             await relay(exchange, attempt, self._telemetry)
             return
         try:
@@ -283,72 +271,8 @@ class GuardedPath:
         else:
             await observed.finish_response()
         finally:
-            self._evaluate(request, observed.guard, attempt.candidate, 0)
-            self._report(request, exchange.span, observed.guard, [attempt.candidate], settled=True)
-
-    def _evaluate(self, request: RoutedRequest, guard: Guard, candidate: Candidate, number: int) -> None:
-        """Tells the span of an attempt, which is still open, what the guard found; nothing if it was cut short."""
-        if self._telemetry.traced and number < len(guard.verdicts):
-            evaluate(guard.verdicts[number], candidate, request.features.request_class, guard.response_id)
-
-    def _report(
-        self,
-        request: RoutedRequest,
-        span: Span,
-        guard: Guard,
-        tried: Sequence[Candidate],
-        *,
-        settled: bool,
-    ) -> None:
-        """Reports every attempt that has a verdict; one that was cut short because the client left has none."""
-        try:
-            final = guard.outcome if settled and guard.verdicts else None
-            request.attribution.near_copies = sum(verdict.near_copies for verdict in guard.verdicts)
-            response_id = guard.response_id
-            verdicts: Sequence[Verdict] = guard.verdicts
-            self._conclude(request, tried, verdicts)
-        except CONTROL:
-            raise
-        except BaseException:  # noqa: BLE001 - the client's answer stands, whatever becomes of the report
-            log_fault(log, "the guard's report failed", request.request_id)
-            final, response_id, verdicts = Outcome.GUARD_ERROR, "", [GUARD_ERROR]
-        self._send_results(request, span, verdicts, final, response_id, tried)
-
-    def _conclude(self, request: RoutedRequest, tried: Sequence[Candidate], verdicts: Sequence[Verdict] = ()) -> None:
-        """Says what came of the trial that a request is part of."""
-        if request.decision.trial is not None:
-            self._found(request.decision.trial, finding_of(request.decision.trial, tried, verdicts))
-
-    def _unguarded(self, request: RoutedRequest, span: Span, candidate: Candidate) -> None:
-        """Reports that there is no guard for a response, because making it failed. Called in the handler."""
-        log_fault(log, "the guard failed", request.request_id)
-        self._send_results(request, span, [GUARD_ERROR], Outcome.GUARD_ERROR, "", [candidate])
-
-    def _send_results(
-        self,
-        request: RoutedRequest,
-        span: Span,
-        verdicts: Sequence[Verdict],
-        final: Outcome | None,
-        response_id: str,
-        tried: Sequence[Candidate],
-    ) -> None:
-        if final is not None:
-            span.set_attribute("specgate.guard.outcome", str(final))
-        for number, (verdict, candidate) in enumerate(zip(verdicts, tried, strict=False)):
-            self._sink(
-                AttemptResult(
-                    model=request.decision.model,
-                    pool=candidate.pool,
-                    request_class=request.features.request_class,
-                    speculative=candidate.speculative,
-                    verdict=verdict,
-                    attempt=number,
-                    final=final if number == len(verdicts) - 1 else None,
-                    request_id=request.request_id,
-                    response_id=response_id,
-                )
-            )
+            self._reports.evaluate(request, observed.guard, attempt.candidate, 0)
+            self._reports.report(request, exchange.span, observed.guard, [attempt.candidate], settled=True)
 
 
 def arguments_of(headers: Mapping[str, str], configured: Arguments) -> Arguments:

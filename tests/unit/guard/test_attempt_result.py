@@ -5,8 +5,8 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import StatusCode
 
 from policies import Candidate
+from serve.guard.attempt_result import evaluate
 from serve.guard.core import Defect, Outcome, Severity, Verdict
-from serve.guard.evaluation import evaluate
 from serve.telemetry.instruments import Telemetry
 
 FAST = Candidate("fast", opt_out=False, speculative=True)

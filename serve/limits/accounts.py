@@ -17,7 +17,8 @@ from serve.http1.message import RawHeaders
 from serve.limits.charge import NULL_CHARGE, Charge, NullCharge
 from serve.limits.estimate import Estimates, RequestSize, size_of
 from serve.limits.messages import Grants, LimitId, LimitTerms, Statement
-from serve.limits.plan import Plan, Standing, limits_of, over_limit, over_quota, plan_of, tenant_scope
+from serve.limits.plan import Plan, Standing, limits_of, over_limit, plan_of, tenant_scope
+from serve.limits.quota import Spending
 from serve.limits.slice import Holdings, Reservation, Slice, reserve
 from serve.limits.usage import Tally
 from serve.request.beside import beside
@@ -51,11 +52,11 @@ class Accounts:
         names: Mapping[str, str] | None = None,
     ) -> None:
         self.tally = Tally(config.weights)
+        self.spending = Spending(calendar)
         self.estimates = Estimates(config.estimate == "strict", config.tokens_per_image)
         self._config = config
         self._link = link
         self._clock = clock
-        self._calendar = calendar
         self._names = names or {}
         self._unknown: set[tuple[str, str]] = set()  # tenants, with names of models that are none
         self._holdings = Holdings(replicas)
@@ -70,8 +71,6 @@ class Accounts:
         )
         self._plans: dict[tuple[str, str, str], Plan] = {}
         self._forgotten = 0
-        self._month = (0, 0)
-        self._month_spent: dict[str, float] = {}  # by scope, as the ledger knows it
         self._is_due = False  # a statement about everything
         self._is_last = False
         self._next_round: asyncio.Future[None] | None = None
@@ -92,7 +91,7 @@ class Accounts:
         """Yields the tenants that were seen, with their limits and what they use of them."""
         for tenant, limits in list(self.tally.limits.items()):
             scope = tenant_scope(tenant)
-            yield Standing(tenant, limits, self._holdings.in_use(scope), self._spent(scope))
+            yield Standing(tenant, limits, self._holdings.in_use(scope), self.spending.of(scope))
 
     async def admit(
         self,
@@ -127,13 +126,16 @@ class Accounts:
             QuotaError: The month's quota is spent.
         """
         plan = self._plan(principal, model)
-        if plan.quotas:
-            self._check_quotas(plan)
+        for quota in plan.quotas:
+            if self.spending.is_over(quota):
+                self._count_refusal(plan, "month", quota.shadow)
+                if not quota.shadow:
+                    raise self.spending.refusal(quota)
         group = (principal.tenant.name, principal.key_id, model, request_class)
         tokens, output = self.estimates.of(group, size, plan.output_cap)
         cost = plan.weights.input * tokens + plan.weights.output * output
         reservation = await self._reserved(plan, cost, headers) if plan.slices else Reservation((), cost)
-        return Charge(plan, group, size, reservation, tokens, self.estimates, self.tally)
+        return Charge(plan, group, size, reservation, tokens, self.estimates, self.tally, self.spending)
 
     @asynccontextmanager
     async def passing(self, principal: Principal, model: str, headers: RawHeaders) -> AsyncIterator[None]:
@@ -177,10 +179,6 @@ class Accounts:
         """Reports everything to the ledger and adopts what it grants. The last time, nothing will be needed any more,
         so that all that is held goes back.
         """
-        now = self._calendar()
-        if (month := (now.year, now.month)) != self._month:
-            self._month = month
-            self._month_spent.clear()
         self._is_due = True
         self._is_last = last
         await self._exchange()
@@ -194,19 +192,16 @@ class Accounts:
         if not self._is_due:
             return Statement(self._holdings.needed(now_s))
         self._is_due = False
-        usage, spent = self.tally.take()
-        for scope, cost in spent.items():  # until the ledger's next answer counts it
-            self._month_spent[scope] = self._month_spent.get(scope, 0.0) + cost
         quotas = tuple({quota.scope for plan in self._plans.values() for quota in plan.quotas})
         holdings = self._holdings.all(now_s, last=self._is_last)
         if self._holdings.forgotten != self._forgotten:
             self._forgotten = self._holdings.forgotten
             self._plans.clear()
-        return Statement(holdings, usage, spent, quotas)
+        return Statement(holdings, self.tally.take(), self.spending.take(), quotas)
 
     def _adopt(self, state: Grants) -> None:
         self._holdings.adopt(state.grants, self._clock())
-        self._month_spent.update(state.spent)
+        self.spending.adopt(state.month, state.spent)
 
     def _plan(self, principal: Principal, model: str) -> Plan:
         plan = self._plans.get((principal.key_id, principal.tenant.name, model))
@@ -226,19 +221,6 @@ class Accounts:
 
     def _slice(self, id: LimitId, terms: LimitTerms, shadow: bool) -> Slice:
         return self._holdings.slice(id, terms, self._clock(), alone=self._reporter.alone, shadow=shadow)
-
-    def _check_quotas(self, plan: Plan) -> None:
-        for quota in plan.quotas:
-            spent = self._spent(quota.scope)
-            if spent < quota.limit:
-                continue
-            self._count_refusal(plan, "month", quota.shadow)
-            if not quota.shadow:
-                raise over_quota(quota, spent, self._calendar())
-
-    def _spent(self, scope: str) -> float:
-        """Returns the weighted tokens that a scope with a quota has spent in this month."""
-        return self._month_spent.get(scope, 0.0) + self.tally.unreported(scope)
 
     async def _reserved(self, plan: Plan, cost: float, headers: RawHeaders) -> Reservation:
         try:

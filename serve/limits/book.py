@@ -11,6 +11,7 @@ from typing import Any
 from msgspec.structs import astuple
 
 from serve.errors import ConfigError, SharedStateError
+from serve.limits.quota import month_of
 from serve.limits.usage import USAGE_COLUMNS, UsageKey, UsageSums
 from serve.shared.database_file import is_damaged, is_odd, put_aside, transaction
 
@@ -19,7 +20,6 @@ log = logging.getLogger("ray.serve.specgate.limits")
 DIMENSIONS = UsageKey._fields
 FILE = "usage.sqlite"
 _HOUR = "%Y-%m-%dT%H:00Z"
-_MONTH = "%Y-%m"
 _MOST_REPORTERS = 4096
 
 _SCHEMA = f"""
@@ -115,7 +115,7 @@ class UsageBook:
         """Adds what a report says, unless it did before, perhaps to a ledger that has died. The time is in UTC."""
         if not usage and not spent:
             return
-        hour, month = at.strftime(_HOUR), at.strftime(_MONTH)
+        hour, month = at.strftime(_HOUR), month_of(at)
         with self._damage_put_aside():
             known = self._db.execute("select number from reports where replica = ?", (replica,)).fetchone()
             if known is not None and number <= known[0]:
@@ -131,9 +131,8 @@ class UsageBook:
             if (month, scope) in self._months:
                 self._months[month, scope] += cost
 
-    def spending(self, scopes: Iterable[str], at: datetime) -> dict[str, float]:
-        """Returns what scopes have spent in the month of a time."""
-        month = at.strftime(_MONTH)
+    def spending(self, scopes: Iterable[str], month: str) -> dict[str, float]:
+        """Returns what scopes have spent in a month; see `month_of`."""
         with self._damage_put_aside():
             return {scope: self._spent(month, scope) for scope in scopes}
 

@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Callable, Mapping
-from datetime import datetime
 
 from serve.limits.messages import Grant, Grants, Holding, LimitId, LimitTerms, Statement
 from serve.shared.report import Report
@@ -190,6 +189,6 @@ class OwnBuckets:
                 grants[id] = self._buckets[id].grant(holding, parts.get(id, 1), now_s)
         return grants
 
-    async def spending(self, own: Mapping[str, float], at: datetime) -> Mapping[str, float]:
+    async def spending(self, own: Mapping[str, float], month: str) -> Mapping[str, float]:
         """Returns what was spent in a month: there is no other cluster."""
         return own

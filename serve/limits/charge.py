@@ -11,6 +11,7 @@ from opentelemetry.trace import Span
 from serve.limits.answer_meter import NULL_METER, AnyMeter, Meter
 from serve.limits.estimate import Estimates, Group, RequestSize
 from serve.limits.plan import Plan
+from serve.limits.quota import Spending
 from serve.limits.slice import Reservation
 from serve.limits.usage import Tally, Usage
 from serve.routing.class_queue import Turn
@@ -39,6 +40,7 @@ class Charge(Struct, eq=False, gc=False):
     input_tokens: int
     estimates: Estimates
     tally: Tally
+    spending: Spending
     given_up: bool = False
     _meters: list[Meter] = []
     counts: ClassVar[bool] = True
@@ -100,7 +102,7 @@ class Charge(Struct, eq=False, gc=False):
         failed = _FAILED <= status != _LEFT
         self.tally.add((tenant, key_id, model, pool, speculative), delivered, rerun, failed)
         for quota in plan.quotas:
-            self.tally.spend(quota.scope, cost)
+            self.spending.add(quota.scope, cost)
         if span.is_recording():
             span.set_attributes(
                 {

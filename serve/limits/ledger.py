@@ -11,6 +11,7 @@ from serve.errors import SharedStateError
 from serve.limits.book import UsageBook
 from serve.limits.bucket import FORGET_S, OwnBuckets
 from serve.limits.messages import Grant, Grants, Holding, LimitId, Statement
+from serve.limits.quota import month_of
 from serve.shared.report import SETTLE_S, Acknowledgement, Pending, Register, Report
 
 _SMALLEST_WEIGHT = 1e-3  # of a replica without demand, so that every replica has some share
@@ -38,7 +39,7 @@ class Buckets(Protocol):
         """
         ...
 
-    async def spending(self, own: Mapping[str, float], at: datetime) -> Mapping[str, float]:
+    async def spending(self, own: Mapping[str, float], month: str) -> Mapping[str, float]:
         """Returns what all clusters have spent in a month, by what this one has."""
         ...
 
@@ -148,19 +149,19 @@ class Ledger:
                 self._shares.setdefault(id, Shares()).book(report.replica, holding, now_s)
 
     async def _answer(self, report: Report[Statement, Grants]) -> Grants:
-        statement, at = report.content, self._calendar()
+        statement, month = report.content, month_of(self._calendar())
         parts = {id: self._shares[id].busy for id in statement.holdings if id in self._shares}
         grants = await self._buckets.exchange(report, parts)
-        spent: Mapping[str, float] = self._usage.spending(statement.quotas, at)
+        spent: Mapping[str, float] = self._usage.spending(statement.quotas, month)
         if spent:
-            spent = await self._buckets.spending(spent, at)
+            spent = await self._buckets.spending(spent, month)
         now_s = self._clock()
         for id, holding in statement.holdings.items():
             if id.kind != "concurrency":
                 share = self._share(id, report.replica, holding, now_s)
                 grants[id] = grants[id]._replace(share=share)
         self._shares = {id: shares for id, shares in self._shares.items() if not shares.is_idle(now_s)}
-        return Grants(grants, spent)
+        return Grants(grants, month, spent)
 
     def _share(self, id: LimitId, replica: str, holding: Holding, now_s: float) -> float:
         rate_per_s = holding.terms.rate_per_s / self._buckets.clusters

@@ -95,8 +95,10 @@ class Grants(Struct, frozen=True):
     """The ledger's answer.
 
     Attributes:
-        spent: Spending of this month by scope, as asked for.
+        month: By the ledger's clock, when it answered.
+        spent: Spending of that month by scope, as asked for.
     """
 
     grants: Mapping[LimitId, Grant] = field(default_factory=dict)
+    month: str = ""
     spent: Mapping[str, float] = field(default_factory=dict)

@@ -2,33 +2,20 @@
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from datetime import datetime, timedelta
 from typing import NamedTuple, TypeVar
 
 from serve.access.principal import Principal
 from serve.access.tenants import NO_LIMITS, Tenant
 from serve.config.rate_limits import Limits, RateLimitsConfig, TokenWeights
-from serve.errors import QuotaError, RateLimitError
+from serve.errors import RateLimitError
 from serve.http1.message import RawHeaders
 from serve.limits.messages import Kind, LimitId, LimitTerms
+from serve.limits.quota import Quota
 from serve.limits.slice import RateSlice, Slice
 
 _MINUTE_S = 60.0
 _NAMES: dict[Kind, str] = {"requests": "requests a minute", "tokens": "weighted tokens a minute"}
 Value = TypeVar("Value", Limits, int)
-
-
-class Quota(NamedTuple):
-    """A monthly quota.
-
-    Attributes:
-        scope: As of `LimitId`.
-        limit: In weighted tokens.
-    """
-
-    scope: str
-    limit: int
-    shadow: bool
 
 
 class LimitHeaders:
@@ -183,16 +170,3 @@ def over_limit(held: Slice, wait_s: float, cost: float) -> RateLimitError:
             " a shorter prompt or a lower `max_tokens` passes sooner."
         )
     return RateLimitError(message, retry_after_s=float(seconds))
-
-
-def over_quota(quota: Quota, spent: float, now: datetime) -> QuotaError:
-    """Returns the error for a request of a scope that has spent its month's quota. It says when the next month begins,
-    in UTC.
-    """
-    kind, _, name = quota.scope.partition(":")
-    begins = (now.replace(day=1, hour=0, minute=0, second=0, microsecond=0) + timedelta(days=32)).replace(day=1)
-    message = (
-        f"The quota of {quota.limit} weighted tokens a month for the {kind} {name!r} is spent ({spent:.0f}). "
-        f"A new one begins on {begins:%Y-%m-%d}, by UTC."
-    )
-    return QuotaError(message, retry_after_s=(begins - now).total_seconds())

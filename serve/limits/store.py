@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Awaitable, Mapping
-from datetime import datetime
 from hashlib import sha1
 from pathlib import Path
 from typing import Any, TypeVar
@@ -67,7 +66,7 @@ class RedisStore:
         found = [answer for each in answers for answer in _decode(each)]
         return {id: Grant(*answer) for id, answer in zip(ids, found, strict=True)}
 
-    async def spending(self, own: Mapping[str, float], at: datetime) -> dict[str, float]:
+    async def spending(self, own: Mapping[str, float], month: str) -> dict[str, float]:
         """Returns what all clusters have spent in a month. Each says what its own book has, which only grows.
 
         Raises:
@@ -75,7 +74,7 @@ class RedisStore:
         """
         pipeline = self._redis.pipeline(transaction=False)
         for scope, cost in own.items():
-            key = self._key(f"spent:{at:%Y-%m}", scope)
+            key = self._key(f"spent:{month}", scope)
             pipeline.hset(key, self._book, repr(cost))
             pipeline.expire(key, _MONTH_S)
             pipeline.hvals(key)

@@ -91,7 +91,6 @@ class Tally:
         self._tenants: set[str] = set()
         # Keys are plain tuples where a request is counted: a named one takes ten times as long to make.
         self._sums: dict[tuple[str, str, str, str, bool], UsageSums] = {}
-        self._spent: dict[str, float] = {}
 
     def add(self, key: tuple[str, str, str, str, bool], usage: Usage, rerun: int = 0, failed: bool = False) -> None:
         """Adds one request. The key has the fields of a `UsageKey`; `rerun` counts the tokens of attempts that were not
@@ -108,18 +107,9 @@ class Tally:
         sums.errors += failed
         sums.unsettled += not usage.told
 
-    def spend(self, scope: str, cost: float) -> None:
-        """Adds to what a scope with a monthly quota has spent."""
-        self._spent[scope] = self._spent.get(scope, 0.0) + cost
-
-    def unreported(self, scope: str) -> float:
-        """Returns what a scope has spent since the last report."""
-        return self._spent.get(scope, 0.0)
-
-    def take(self) -> tuple[Mapping[UsageKey, UsageSums], Mapping[str, float]]:
-        """Returns the usage, and the spending by scope, since the last call."""
+    def take(self) -> Mapping[UsageKey, UsageSums]:
+        """Returns the usage since the last call."""
         counted, self._sums = self._sums, {}
-        spent, self._spent = self._spent, {}
         usage = {UsageKey(*key): sums for key, sums in counted.items()}
         for key, sums in usage.items():  # here and not for each request: it is as true a second later
             tenant = self.label(key.tenant)
@@ -128,7 +118,7 @@ class Tally:
             cost = Usage(sums.input, sums.cached, sums.output).cost(self._weights)
             for limit, amount in (("requests", sums.requests), ("tokens", cost)):
                 self.used[tenant, limit] = self.used.get((tenant, limit), 0.0) + amount
-        return usage, spent
+        return usage
 
     def meet(self, tenant: str, limits: Limits) -> None:
         """Remembers the limits of a tenant as they are now."""

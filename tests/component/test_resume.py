@@ -478,7 +478,7 @@ def test_every_token_of_an_engine_is_charged_once_to_the_client_or_to_the_platfo
     pair.say(text, *wrong, then=then)
     pair.first.worked = pair.second.worked = 0
     turn = pair.ask(stream=stream)
-    while not (sums := list(accounts.tally.take()[0].values())):
+    while not (sums := list(accounts.tally.take().values())):
         time.sleep(0)  # it is settled right behind the last byte
     (usage,) = sums
     assert usage.input + usage.output + usage.rerun == pair.first.worked + pair.second.worked

@@ -166,7 +166,7 @@ async def test_usage_that_only_the_gateway_wants_is_asked_for_and_taken_out_agai
     _, _, body = await ask(gateway_of(upstream, accounts), {**CHAT, "stream": True})
     assert upstream.bodies[0]["stream_options"] == {"include_usage": True}
     assert body == b"".join([*WORDS, STOP, DONE])
-    (sums,) = accounts.tally.take()[0].values()
+    (sums,) = accounts.tally.take().values()
     assert (sums.input, sums.output) == (5, 3)
 
 
@@ -196,7 +196,7 @@ async def test_the_guard_passes_frames_between_the_meter_and_the_clients_api() -
     _, _, body = await ask(gateway_of(upstream, accounts), asked, "/v1/messages")
     assert b'"partial_json":"{\\"a\\": 1}"' in body
     assert b"message_stop" in body
-    (sums,) = accounts.tally.take()[0].values()
+    (sums,) = accounts.tally.take().values()
     assert (sums.input, sums.output) == (5, 3)
 
 

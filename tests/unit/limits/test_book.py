@@ -11,6 +11,7 @@ from support.disks import full_disk
 
 from serve.errors import ConfigError, SharedStateError
 from serve.limits.book import FILE, UsageBook, read
+from serve.limits.quota import month_of
 from serve.limits.usage import UsageKey, UsageSums
 
 MORNING = datetime(2026, 11, 22, 8, 30, tzinfo=UTC)
@@ -42,16 +43,19 @@ def test_a_report_counts_once_even_if_the_ledger_died_before_it_was_answered(tmp
     book = UsageBook(str(tmp_path))
     book.add("r", 7, {ACME: ONE}, {"tenant:acme": 5.0}, MORNING)
     assert book.usage([])[0]["requests"] == 1
-    assert book.spending(["tenant:acme"], MORNING) == {"tenant:acme": 5.0}
+    assert book.spending(["tenant:acme"], month_of(MORNING)) == {"tenant:acme": 5.0}
 
 
 def test_spending_begins_with_each_month() -> None:
     book = UsageBook()
     book.add("r", 1, {}, {"tenant:acme": 5.0}, MORNING)
-    assert book.spending(["tenant:acme"], MORNING) == {"tenant:acme": 5.0}
-    assert book.spending(["tenant:acme"], NEXT_MONTH) == {"tenant:acme": 0.0}
+    assert book.spending(["tenant:acme"], month_of(MORNING)) == {"tenant:acme": 5.0}
+    assert book.spending(["tenant:acme"], month_of(NEXT_MONTH)) == {"tenant:acme": 0.0}
     book.add("r", 2, {}, {"tenant:acme": 2.0}, NEXT_MONTH)
-    assert book.spending(["tenant:acme", "tenant:other"], NEXT_MONTH) == {"tenant:acme": 2.0, "tenant:other": 0.0}
+    assert book.spending(["tenant:acme", "tenant:other"], month_of(NEXT_MONTH)) == {
+        "tenant:acme": 2.0,
+        "tenant:other": 0.0,
+    }
 
 
 def test_an_empty_book_has_no_rows() -> None:
@@ -109,7 +113,7 @@ def test_what_can_not_be_used_is_put_aside_and_named_and_counting_goes_on(
         except SharedStateError:
             continue
     assert made.usage(["tenant"], since=MORNING.replace(hour=0))[0]["tenant"] == "acme"
-    assert made.spending(["tenant:acme"], MORNING) == {"tenant:acme": 5.0}
+    assert made.spending(["tenant:acme"], month_of(MORNING)) == {"tenant:acme": 5.0}
     made.close()
     (aside,) = tmp_path.glob(f"{FILE}.damaged-*Z")
     assert str(aside) in caplog.text
@@ -125,7 +129,7 @@ def test_a_full_disk_loses_and_doubles_nothing(tmp_path: Path) -> None:
     for _ in range(2):
         made.add("r", 2, {ACME: ONE}, {"tenant:acme": 1.0}, MORNING)
     assert made.usage([])[0]["requests"] == 2
-    assert made.spending(["tenant:acme"], MORNING) == {"tenant:acme": 2.0}
+    assert made.spending(["tenant:acme"], month_of(MORNING)) == {"tenant:acme": 2.0}
     made.close()
 
 

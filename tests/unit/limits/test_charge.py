@@ -68,7 +68,7 @@ async def test_an_attempt_used_what_its_engine_did_for_it(
 
 def booked(accounts: Accounts) -> tuple[int, int, int]:
     """Input, output and unsettled requests of all that was settled."""
-    (sums,) = accounts.tally.take()[0].values()
+    (sums,) = accounts.tally.take().values()
     return sums.input, sums.output, sums.unsettled
 
 
@@ -124,5 +124,5 @@ async def test_a_client_that_leaves_a_rerun_pays_for_the_rerun_alone() -> None:
     Line([broken]).feed(FRAME * 3 + USAGE)
     charged.attempt(lambda: Meter("q", False, False))
     charged.settle(499, INVALID_SPAN)
-    (sums,) = there.tally.take()[0].values()
+    (sums,) = there.tally.take().values()
     assert (sums.input, sums.output, sums.rerun) == (PROMPT, 0, 57)

@@ -16,6 +16,7 @@ from serve.limits.book import UsageBook
 from serve.limits.bucket import FORGET_S
 from serve.limits.ledger import Ledger
 from serve.limits.messages import Grant, Grants, LimitId, LimitTerms, Statement
+from serve.limits.quota import month_of
 from serve.limits.slice import Holdings, RateSlice, Reservation, SeatSlice, Slice, reserve
 from serve.limits.usage import UsageKey, UsageSums
 from serve.shared.report import SETTLE_S, Acknowledgement, Pending, Report, Reporter
@@ -221,7 +222,7 @@ class System(RuleBasedStateMachine):
         assert self.spent + held + level <= flowed + SLACK * max(1.0, self.spent)
         requests = sum(row["requests"] for row in self.site.book.usage([]))
         assert requests == self.admitted, "usage is booked once, whatever got lost"
-        assert self.site.book.spending(["s"], MONTH)["s"] == self.admitted
+        assert self.site.book.spending(["s"], month_of(MONTH))["s"] == self.admitted
 
 
 System.TestCase.settings = settings(max_examples=120, stateful_step_count=40, deadline=None)

@@ -1,7 +1,5 @@
 """Which limits a request meets, and what a refusal says."""
 
-from datetime import UTC, datetime
-
 import pytest
 
 from serve.access.principal import Principal
@@ -9,7 +7,7 @@ from serve.access.tenants import NO_LIMITS, Tenant
 from serve.config.access import RIGHTS
 from serve.config.rate_limits import Limits, RateLimitsConfig
 from serve.limits.messages import LimitId, LimitTerms
-from serve.limits.plan import Quota, over_limit, over_quota, plan_of
+from serve.limits.plan import over_limit, plan_of
 from serve.limits.slice import RateSlice
 
 
@@ -47,21 +45,6 @@ def test_a_limit_of_an_alias_is_the_models(given: dict[str, int], met: int | Non
     assert [round(held.terms.rate_per_s * 60) for held in plan.slices] == ([] if met is None else [met])
     assert {held.id.scope for held in plan.slices} <= {"model:red:m"}
     assert plan.output_cap == 7
-
-
-@pytest.mark.parametrize(
-    ("now", "begins", "after_s"),
-    [
-        (datetime(2026, 11, 30, 23, 59, 59, 500_000, UTC), "2026-12-01", 1),
-        (datetime(2026, 12, 31, 12, tzinfo=UTC), "2027-01-01", 43_200),
-        (datetime(2027, 1, 31, tzinfo=UTC), "2027-02-01", 86_400),
-        (datetime(2028, 2, 1, tzinfo=UTC), "2028-03-01", 29 * 86_400),
-    ],
-)
-def test_a_spent_quota_says_when_the_next_month_begins(now: datetime, begins: str, after_s: int) -> None:
-    error = over_quota(Quota("tenant:red", 100, False), 120.0, now)
-    assert f"begins on {begins}" in error.message
-    assert error.headers == {"retry-after": str(after_s), "x-should-retry": "false"}
 
 
 @pytest.mark.parametrize(("wait_s", "after"), [(0.0, "1"), (0.4, "1"), (14.2, "15"), (600.0, "600")])

@@ -14,9 +14,8 @@ def test_what_was_taken_is_not_reported_again() -> None:
     tally = Tally(TokenWeights())
     tally.add(key("acme"), ONE, rerun=7)
     tally.add(key("acme"), Usage(10, 4, 20, told=False), rerun=7, failed=True)
-    tally.spend("tenant:acme", 2.5)
-    assert tally.take() == ({key("acme"): UsageSums(2, 20, 8, 40, 14, 1, 1)}, {"tenant:acme": 2.5})
-    assert tally.take() == ({}, {})
+    assert tally.take() == {key("acme"): UsageSums(2, 20, 8, 40, 14, 1, 1)}
+    assert tally.take() == {}
     assert tally.tokens["acme", "m", "output"] == 40
 
 
@@ -41,7 +40,7 @@ def test_metrics_name_two_hundred_tenants_and_count_all() -> None:
     tally = Tally(TokenWeights())
     for number in range(500):
         tally.add(key(f"tenant-{number}"), ONE)
-    usage, _ = tally.take()
+    usage = tally.take()
     assert len(usage) == 500
     assert len({tenant for tenant, _, _ in tally.tokens}) == 201
     assert tally.tokens["other", "m", "input"] == 3000

@@ -5,7 +5,6 @@ import logging
 import shutil
 import subprocess
 from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -21,7 +20,7 @@ pytestmark = needs_server
 CANARY = "canary-7f3a9"
 TOKENS = LimitId("tenant:a", "tokens")
 TERMS = LimitTerms(1.0, 30.0)
-NOVEMBER = datetime(2026, 11, 22, tzinfo=UTC)
+NOVEMBER = "2026-11"
 RIGHTS = "+evalsha +script|load +info +get +set +hset +hdel +hmget +hgetall +hvals +expire +time"
 
 

@@ -51,7 +51,7 @@ async def request_us(limits: Limits | None, requests: int = 5_000) -> float:
         begun_s = time.process_time()
         for _ in range(requests):
             charge = await accounts.reserve(principal, "m", "plain", size_of(_BODY, request, features), [])
-            meter = charge.attempt(lambda: Meter("p", False, False))
+            meter = charge.attempt(lambda: Meter("p", False))
             meter.status = 200
             meter.whole(_ANSWER)
             charge.settle(200, INVALID_SPAN)
@@ -61,7 +61,7 @@ async def request_us(limits: Limits | None, requests: int = 5_000) -> float:
 
 def chunk_us(chunks: int = 50_000) -> float:
     """Returns the microseconds that a meter adds to one chunk of a stream."""
-    return _each_us(_reader(Meter("p", False, True)), chunks) - _each_us(_reader(None), chunks)
+    return _each_us(_reader(Meter("p", False)), chunks) - _each_us(_reader(None), chunks)
 
 
 def _reader(meter: Meter | None) -> Sink:

@@ -202,7 +202,7 @@ class _Run:
             usage = Usage(prompt, 0, output)
             cost = usage.input + _OUTPUT_WEIGHT * usage.output
             hold.turn.settle(cost)
-        estimates.learn(group, size, usage, Meter("p", False, False))
+        estimates.learn(group, size, usage, Meter("p", False))
         if loop.time() > _WARM_UP_S:
             self.outcome.served[demand.tenant].append((loop.time(), cost))
             self.outcome.waits_s[demand.tenant].append(begun_s - began_s)

@@ -150,7 +150,7 @@ class _Run:
         self.outcome.used.append((self._clock(), actual))
         self._spend(cost)
         await asyncio.sleep(_FIRST_TOKEN_S + usage.output / _TOKENS_PER_S)
-        meter = charge.attempt(lambda: Meter("pool", False, False))
+        meter = charge.attempt(lambda: Meter("pool", False))
         meter.status = 200
         meter.whole(b'{"choices":[],"usage":{"prompt_tokens":%d,"completion_tokens":%d}}' % (usage.input, usage.output))
         charge.settle(200, INVALID_SPAN)

@@ -47,6 +47,7 @@ from serve.request.beside import beside
 from serve.request.body_reader import BodyReader, ReadRequest
 from serve.request.completion import CHAT_PATH, COMPLETION_PATHS
 from serve.request.density import LONG_BODY_BYTES
+from serve.request.engine_options import wants_usage
 from serve.routing.pool import Pool
 from serve.shadow.live import NULL_SHADOWS, NullShadows, Shadows
 from serve.telemetry.instruments import Telemetry
@@ -304,6 +305,7 @@ class Gateway:
             charge=exchange.charge,
             asker=exchange.asker(len(read.body)),
             attribution=exchange.attribution,
+            wants_usage=wants_usage(read.parsed),
             sees_drafts=exchange.headers.get(DRAFTS_HEADER) == "true" and "observe" in exchange.principal.scopes,
         )
 

@@ -30,7 +30,6 @@ from serve.proxy.routed_request import RoutedRequest
 from serve.proxy.stalls import Stalls
 from serve.request.beside import beside
 from serve.request.completion import CHAT_PATH, TEXT_PATH, parse
-from serve.request.engine_options import leaves_usage_out
 from serve.request.patch import BodyPatch
 from serve.request.resuming import CannotResumeError, continuation, obstacle, tokenizing
 from serve.stream.continuation import Continuation, MoreText
@@ -262,7 +261,7 @@ class PlainPath:
             tried.append(attempt.candidate)
             exchange.attribution.rerun(attempt.candidate, tried[-2], kept)
             exchange.span.set_attribute("specgate.resumed", kept)
-            resumed = ResumedStream(answer, usage=not leaves_usage_out(request.parsed))
+            resumed = ResumedStream(answer)
             try:
                 await send_stream(exchange, attempt.response, line_of(attempt, exchange, resumed))
             except EngineError as error:

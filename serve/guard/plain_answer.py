@@ -250,7 +250,6 @@ class ResumedStream(Check):
 
     Args:
         answer: What the client has, to which the stream adds.
-        usage: The client asked for usage.
 
     Attributes:
         failure: The engine's, where it gave the answer up.
@@ -258,11 +257,10 @@ class ResumedStream(Check):
 
     exact = False
 
-    def __init__(self, answer: PlainAnswer, *, usage: bool) -> None:
+    def __init__(self, answer: PlainAnswer) -> None:
         self.over = False
         self.failure: EngineError | None = None
         self._answer = answer
-        self._usage = usage
         # What is kept of a chat answer comes again first: so many characters of each text are the client's already.
         had = answer.had if answer.chat else NOTHING_HAD
         self._ahead = {_REASONING: len(had.reasoning), _CONTENT: len(had.content)}
@@ -285,13 +283,11 @@ class ResumedStream(Check):
             self.over = True
             return ()
         if not choice:
-            return (Frame.of(chunk),) if self._usage and chunk.get("usage") else ()
+            return (Frame.of(chunk),) if chunk.get("usage") else ()
         new = self._chat(choice) if self._answer.chat else self._completion(choice)
         if new is None:
             return ()
         self._answer.note(chunk, new)
-        if not self._usage:
-            chunk.pop("usage", None)
         return (Frame.of({**chunk, "choices": [new]}),)
 
     def _chat(self, choice: Mapping[str, Any]) -> Mapping[str, Any] | None:

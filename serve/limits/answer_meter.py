@@ -1,4 +1,4 @@
-"""Reads the usage in an engine's response off its frames; takes the one out that the client did not ask for."""
+"""Reads the usage in an engine's response off its frames."""
 
 from collections.abc import Sequence
 from typing import ClassVar
@@ -10,10 +10,10 @@ from serve.limits.usage import Usage
 from serve.stream.continuation import KeptPrefix
 from serve.stream.frame import Frame
 from serve.stream.line import Stage, count
+from serve.stream.stages import NO_CHOICES
 from serve.stream.token_ids import TokenIds
 
 # Within a JSON string the quotes would be escaped: text of a model can't imitate the members.
-_NO_CHOICES = (b'"choices":[]', b'"choices": []')
 _CHOICES = b'"choices"'
 _USAGE = (b'"usage":{', b'"usage": {')
 _OK = 200
@@ -58,8 +58,8 @@ def _usage(tokens: _Tokens) -> Usage | None:
 
 
 class Meter(Stage):
-    """The usage of one attempt. It takes the frame with the usage out if that is not for the client. The answer may go
-    on with a part of an earlier one, which is `kept`, and which its usage holds too.
+    """The usage of one attempt. The answer may go on with a part of an earlier one, which is `kept`, and which its
+    usage holds too.
 
     Attributes:
         status: HTTP status of the response; 0 until there is one.
@@ -73,13 +73,11 @@ class Meter(Stage):
         self,
         pool: str,
         speculative: bool,
-        takes_out: bool,
         ids: TokenIds | None = None,
         kept: KeptPrefix | None = None,
     ) -> None:
         self.pool = pool
         self.speculative = speculative
-        self.takes_out = takes_out
         self.status = 0
         self._ids = ids
         self._kept = kept
@@ -112,14 +110,13 @@ class Meter(Stage):
         self.status = status
 
     def feed(self, frame: Frame) -> Sequence[Frame]:
-        """Counts a chunk and reads its usage; returns nothing if it was for us alone."""
+        """Counts a chunk and reads its usage."""
         raw = frame.raw
         if frame.template is not None:
             self.chunks += 1
-        elif _NO_CHOICES[0] in raw or _NO_CHOICES[1] in raw:
+        elif NO_CHOICES[0] in raw or NO_CHOICES[1] in raw:
             if (data := frame.data()) is not None and (tokens := _tokens_in(data)) is not None:
                 self.usage = _usage(tokens)
-                return () if self.takes_out else (frame,)
         elif _CHOICES in raw:
             self.chunks += 1
             if _USAGE[0] in raw or _USAGE[1] in raw:

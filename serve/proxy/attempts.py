@@ -380,7 +380,8 @@ class Attempts:
             sent.last_frames(),  # keeps what the load learns from
             out.drafts,  # takes the report on drafts out, of which clients must not learn
             request.continued or PASS,  # makes a continuation the whole answer
-            meter,  # measures the usage, and takes it out again if only we have asked for it
+            meter,  # measures the usage
+            out.usage,  # takes the usage out, if the client has not asked for it
             out.rename,  # puts our name of the model in place of the engine's
             out.reader,  # reads raw text, if the engine hands that on
         )

@@ -16,16 +16,16 @@ from serve.proxy.raw_text import raw_pools
 from serve.proxy.routed_request import RoutedRequest
 from serve.proxy.span_attributes import PoolKind
 from serve.request.completion import CHAT_PATH, COMPLETION_PATHS, NONE
-from serve.request.engine_options import OPT_OUT, REPORT, add_xargs, ask_ids, ask_usage, leaves_usage_out
+from serve.request.engine_options import OPT_OUT, REPORT, add_xargs, ask_ids, ask_usage
 from serve.request.patch import BodyPatch, ReasoningField
 from serve.request.resuming import obstacle
 from serve.routing.endpoint import SLOT_HEADER, Endpoint
 from serve.stream.line import PASS, Stage
-from serve.stream.stages import Rename, WithoutDrafts
+from serve.stream.stages import Rename, WithoutDrafts, WithoutUsage
 from serve.stream.token_ids import TokenIds
 
 DRAFTS_HEADER = "x-specgate-drafts"
-WITHOUT_DRAFTS = WithoutDrafts()
+WITHOUT_DRAFTS, WITHOUT_USAGE = WithoutDrafts(), WithoutUsage()
 
 
 class _Pool(NamedTuple):
@@ -62,6 +62,7 @@ class Outgoing(Struct, frozen=True):
         rename: Puts our name of the model into the answer, if the engine has another.
         reader: Reads the answer's raw text, if the engine does not parse it.
         drafts: Takes out what the engine reports of its drafts, unless the caller is to see it.
+        usage: Takes the usage out of a stream, unless the client has asked for it.
     """
 
     patch: BodyPatch
@@ -70,6 +71,7 @@ class Outgoing(Struct, frozen=True):
     rename: Stage
     reader: Stage
     drafts: Stage
+    usage: Stage
 
 
 class OutgoingRequests:
@@ -127,12 +129,15 @@ class OutgoingRequests:
         model, parsed, charge = request.decision.model, request.parsed, request.charge
         pool = self._pools[model, candidate.pool]
         patch = request.patch
-        takes_usage_out = charge.counts and request.features.stream and leaves_usage_out(parsed)
         xargs = _xargs(pool, request, candidate)
         chat = request.path == CHAT_PATH  # of other text a pool's grammar says nothing
         raw = self._raw.get((model, candidate.pool)) if self._raw and chat else None
         asks_ids = pool.tells_ids and _may_resume(request)
-        asks_usage = takes_usage_out or (self._reports and _may_report(pool, request, candidate))
+        asks_usage = (
+            not request.wants_usage
+            and request.continued is None  # whose body asks already
+            and (charge.counts or (self._reports and _may_report(pool, request, candidate)))
+        )
         salt = self.salt(request, candidate.pool) if self._salts.is_on else ""
         if xargs or asks_usage or pool.served_name or pool.reasoning_field or raw or asks_ids or salt:
             patch = patch.copy()
@@ -153,10 +158,11 @@ class OutgoingRequests:
         rename = Rename(pool.served_name, model) if pool.served_name else PASS
         ids = TokenIds(len(request.body)) if asks_ids else None
         kept = None if request.continued is None else request.continued.prefix
-        meter = charge.attempt(lambda: Meter(candidate.pool, candidate.speculative, takes_usage_out, ids, kept))
+        meter = charge.attempt(lambda: Meter(candidate.pool, candidate.speculative, ids, kept))
         drafts = PASS if request.sees_drafts else WITHOUT_DRAFTS
         reader = raw.reader(parsed, reports=request.guarded) if raw else PASS
-        return Outgoing(patch, ids, meter, rename, reader, drafts)
+        usage = PASS if request.wants_usage else WITHOUT_USAGE
+        return Outgoing(patch, ids, meter, rename, reader, drafts, usage)
 
     def headers(self, request: RoutedRequest, endpoint: Endpoint, number: int) -> dict[str, str]:
         """Returns the headers of an attempt; engines mix up requests that share an id, so that each has its own."""
@@ -197,9 +203,9 @@ def _xargs(pool: _Pool, request: RoutedRequest, candidate: Candidate) -> dict[st
 
 
 def _may_report(pool: _Pool, request: RoutedRequest, candidate: Candidate) -> bool:
-    """Returns True if an engine of ours may report on a stream's drafts although the client does not want usage.
+    """Returns True if an engine of ours is to report on a stream's drafts, which it does with the usage.
 
-    The report comes with the usage, and only a guard that writes the stream's end itself leaves that out again.
+    Not where the guard only observes, or there is none: such a request reaches its engine as it came.
     """
     return (
         request.guarded

@@ -28,6 +28,7 @@ class RoutedRequest(Struct, frozen=True):
         charge: Has a meter for each attempt.
         asker: On whose behalf slots are asked for.
         continued: Makes the answer the whole one, if the request goes on with one that was cut.
+        wants_usage: The answer is to tell its usage; a stream's client gets it only if it has asked, whoever else has.
         sees_drafts: The caller asks what the engine reports of its drafts, and may see it.
     """
 
@@ -45,4 +46,5 @@ class RoutedRequest(Struct, frozen=True):
     charge: AnyCharge = NULL_CHARGE
     asker: Asker = ANONYMOUS
     continued: Continuation | MoreText | None = None
+    wants_usage: bool = True
     sees_drafts: bool = False

@@ -1,4 +1,6 @@
-"""Options that the gateway adds to a request: no speculation, reports of violations, usage, ids of tokens."""
+"""Options that the gateway adds to a request: no speculation, reports of violations, ids of tokens, and usage, which a
+client that did not ask for it must not get.
+"""
 
 from collections.abc import Mapping
 
@@ -9,6 +11,7 @@ from serve.request.completion import MALFORMED, NONE, CompletionRequest
 from serve.request.patch import BodyPatch
 
 _decoder: msgspec.json.Decoder[dict[str, object] | None] = msgspec.json.Decoder(dict[str, object] | None)
+_YES = frozenset({"true", "1", "1.0", "t", "y", "yes", "on"})  # as vLLM and SGLang read what should be a boolean
 # Tells the engine's scheduler not to speculate for this request.
 OPT_OUT = {"enable_speculative": 0}
 # Tells our parsers inside the engine to report what they could not read, so that the guard sees it.
@@ -29,14 +32,24 @@ def add_xargs(patch: BodyPatch, request: CompletionRequest, xargs: Mapping[str, 
         patch.set("vllm_xargs", msgspec.json.encode({**(request.vllm_xargs or {}), **xargs}))
 
 
-def leaves_usage_out(request: CompletionRequest) -> bool:
-    """Returns True for a stream whose client did not ask for usage."""
+def wants_usage(request: CompletionRequest) -> bool:
+    """Returns whether the answer is to tell its usage: a whole one always does, a stream if its client asks for it."""
     if not request.stream:
-        return False
-    if request.stream_options is NONE:
         return True
+    if request.stream_options is NONE:
+        return False
     options = _stream_options(request)
-    return options is not None and options.get("include_usage") is not True
+    return options is None or includes_usage(options)
+
+
+def includes_usage(stream_options: object) -> bool:
+    """Returns whether the options of a stream ask for its usage. Without a word of it they do not, as in OpenAI's API.
+
+    Args:
+        stream_options: As JSON values; of any shape.
+    """
+    asked = stream_options.get("include_usage") if isinstance(stream_options, dict) else None
+    return str(asked).lower() in _YES
 
 
 def ask_usage(patch: BodyPatch, request: CompletionRequest) -> None:
@@ -44,7 +57,7 @@ def ask_usage(patch: BodyPatch, request: CompletionRequest) -> None:
 
     Args:
         patch: Of its body.
-        request: The body, parsed, for which `leaves_usage_out` holds.
+        request: The body, parsed, for which `wants_usage` does not hold.
     """
     if request.stream_options is NONE:
         patch.add("stream_options", b'{"include_usage":true}')

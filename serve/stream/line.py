@@ -1,7 +1,6 @@
 """The line of a response: the stages that its frames pass, one after the other."""
 
-from collections.abc import Callable, Iterable, Sequence
-from itertools import dropwhile
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from serve.http1.asgi import Drain, Sink
 from serve.http1.sse import BLANK_LINE, MAX_FRAME_BYTES, is_done
@@ -121,8 +120,7 @@ class Line:
             exact = exact and stage.exact
             if stage.limit_bytes is not None:
                 limits.append(stage.limit_bytes)
-        # Those that a frame of a known template passes: to the first ones it may say nothing.
-        self._textual = [*dropwhile(_ignores, self._stages)]
+        self._textual = [*_textual(self._stages)]
         self._first = self._textual[0].feed if self._textual else PASS.feed
         self._others = self._textual[1:]
         self._wants_cut = self._check.exact
@@ -264,9 +262,15 @@ def _is_cut(frame: Frame) -> bool:
     return data is None or not (is_done(data) or frame.readable())
 
 
-def _ignores(stage: Stage) -> bool:
-    """Returns whether a frame like the one before says nothing to a stage, and never will."""
-    return stage.skim is ignore and not isinstance(stage, Check)
+def _textual(stages: Iterable[Stage]) -> Iterator[Stage]:
+    """Yields the stages that a frame of a known template passes. To some it says nothing, and never will, as long as no
+    stage before them has made another frame of it.
+    """
+    as_it_was = True
+    for stage in stages:
+        as_it_was = as_it_was and stage.skim is not None
+        if not (as_it_was and stage.skim is ignore) or isinstance(stage, Check):
+            yield stage
 
 
 def _through(stages: Iterable[Stage], passed: Sequence[Frame]) -> Sequence[Frame]:

@@ -1,8 +1,11 @@
-"""Stages of any answer: our name of a model for the engine's, a stream's end, and what engines report of drafts."""
+"""Stages of any answer: our name of a model for the engine's, a stream's end, and what clients must not get of it."""
 
 import json
 import re
 from collections.abc import Sequence
+
+import msgspec
+from msgspec import Raw, Struct
 
 from serve.errors import EngineError
 from serve.http1.sse import is_done, object_in
@@ -14,6 +17,19 @@ from serve.stream.line import Check, Stage, ignore
 _DRAFT_REPORT = re.compile(rb'"(?:speculative_decoding|spec_tokens_details)"\s*:\s*(?=[{\[])')
 _BEGINS_REPORT = b'"spec'
 _DECODER = json.JSONDecoder()
+# In a chunk that may hold nothing but usage. Within a JSON string the quotes would be escaped: no text looks so.
+NO_CHOICES = (b'"choices":[]', b'"choices": []')
+_USAGE = b'"usage"'
+
+
+class _Last(Struct, gc=False):
+    """A chunk, as far as it tells usage."""
+
+    choices: list[Raw]
+    usage: dict[str, Raw] | None = None
+
+
+_decode_last = msgspec.json.Decoder(_Last).decode
 
 
 class End(Check):
@@ -157,6 +173,33 @@ class WithoutDrafts(Stage):
             left += (body[place : member.end()], b"null")
             place = _end_of_value(body, member.end())
         return b"".join((*left, body[place:])) if left else body
+
+
+class WithoutUsage(Stage):
+    """Takes the chunk out that ends a stream with its usage, for a client that did not ask for it.
+
+    It has no choice, and clients that expect none of its kind fail at `choices[0]`. The gateway may have asked for it,
+    or the engine sends it unasked.
+    """
+
+    skim = staticmethod(ignore)
+
+    def feed(self, frame: Frame) -> Sequence[Frame]:
+        """Returns the frame, or nothing if it only tells usage."""
+        raw = frame.raw
+        if frame.template is not None or raw.find(_USAGE) < 0:
+            return (frame,)
+        alone = (NO_CHOICES[0] in raw or NO_CHOICES[1] in raw) and _is_usage(frame.data())
+        return () if alone else (frame,)
+
+
+def _is_usage(data: bytes | None) -> bool:
+    """Returns whether a chunk has no choice and tells usage. Azure's first one has no choice, but tells of filters."""
+    try:
+        last = _decode_last(data or b"")
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return False
+    return not last.choices and last.usage is not None
 
 
 def _end_of_value(body: bytes, start: int) -> int:

@@ -98,7 +98,7 @@ class Cluster:
 
 
 def settle(charge: Charge) -> None:
-    meter = charge.attempt(lambda: Meter("p", False, False))
+    meter = charge.attempt(lambda: Meter("p", False))
     meter.status = 200
     meter.whole(b'{"choices":[],"usage":{"prompt_tokens":100,"completion_tokens":16}}')
     charge.settle(200, INVALID_SPAN)

@@ -101,10 +101,28 @@ async def test_clients_that_did_not_ask_for_usage_do_not_get_it(options: dict[st
     assert json.loads(rig.engine.requests[0][1])["stream_options"]["include_usage"] is True
 
 
-async def test_clients_that_asked_for_usage_get_it() -> None:
+@pytest.mark.parametrize("limited", [True, False])
+@pytest.mark.parametrize("path", ["chat/completions", "completions"])
+@pytest.mark.parametrize("options", [{}, {"stream_options": {"include_usage": False}}])
+async def test_what_an_engine_tells_unasked_reaches_no_client_whether_or_not_somebody_counts(
+    options: dict[str, Any], path: str, limited: bool
+) -> None:
+    """As vLLM does with `--enable-force-include-usage`. Clients failed at a chunk without choices."""
     rig = Rig({})
-    async with rig.running() as stack:
-        answer = await post(stack, {**STREAM, "stream_options": {"include_usage": True}})
+    rig.engine = streaming([*WORDS, frame(chunk({}, "stop")), TELLS, DONE])
+    async with rig.running() if limited else running(rig.config, {("m", "p"): rig.engine}) as stack:
+        answer = await post(stack, {**STREAM, "prompt": "hello", **options}, path)
+    assert answer.content == b"".join([*WORDS, frame(chunk({}, "stop")), DONE])
+
+
+@pytest.mark.parametrize("limited", [True, False])
+@pytest.mark.parametrize("asked", [True, 1, "true"])
+async def test_clients_that_asked_for_usage_get_it(asked: object, limited: bool) -> None:
+    """In words that vLLM and SGLang read as a request for it, too."""
+    rig = Rig({})
+    rig.engine = streaming([*WORDS, frame(chunk({}, "stop")), TELLS, DONE])
+    async with rig.running() if limited else running(rig.config, {("m", "p"): rig.engine}) as stack:
+        answer = await post(stack, {**STREAM, "stream_options": {"include_usage": asked}})
     assert TELLS in answer.content
 
 

@@ -14,8 +14,10 @@ from policies.acceptance import Acceptance
 from policies.ranking import PoolLoad
 from serve.access.principal import ANONYMOUS, Principal
 from serve.gateway.endpoints import explanation
+from serve.guard.core import Guard
 
 DONE = b"data: [DONE]\n\n"
+WANTED = {"stream_options": {"include_usage": True}}
 HELLO = {"model": "m", "messages": [{"role": "user", "content": "hello"}]}
 METRICS = {
     "metrics": {
@@ -65,7 +67,7 @@ async def test_a_busy_drafter_is_left_if_the_operator_says_so(mode: str, pool: s
 async def test_the_report_at_the_end_of_a_stream_is_learned(cut: bool) -> None:
     frames = STREAM if cut else [b"".join(STREAM)]
     async with running(settings("observe"), {SPECULATIVE: streaming(frames), STANDARD: answering()}) as stack:
-        status, _, body = await post(stack.url, {**HELLO, "stream": True})
+        status, _, body = await post(stack.url, {**HELLO, "stream": True, **WANTED})
         found = learned(stack)["speculative plain"]
     left = json.loads(body.split(b"\n\n")[2].removeprefix(b"data: "))
     assert (status, left["metrics"]) == (200, {"speculative_decoding": None})
@@ -77,7 +79,7 @@ async def test_the_report_at_the_end_of_a_stream_is_learned(cut: bool) -> None:
 @pytest.mark.parametrize("wanted", [False, True])
 async def test_a_guarded_stream_is_learned_from_whether_or_not_the_client_wants_usage(wanted: bool) -> None:
     engine = streaming(STREAM)
-    asked = tools_request(model="m", stream=True, **({"stream_options": {"include_usage": True}} if wanted else {}))
+    asked = tools_request(model="m", stream=True, **(WANTED if wanted else {}))
     async with running(settings("observe"), {SPECULATIVE: engine, STANDARD: answering()}) as stack:
         status, _, body = await post(stack.url, asked)
         assert [found.answers for name, found in learned(stack).items() if "tools" in name] == [1]
@@ -86,6 +88,26 @@ async def test_a_guarded_stream_is_learned_from_whether_or_not_the_client_wants_
     assert status == 200
     assert (b'"usage"' in body, b'"metrics"' in body) == (wanted, wanted)
     assert body.endswith(DONE)
+
+
+@pytest.mark.parametrize("fails", ["__init__", "feed"])
+async def test_usage_that_the_load_has_asked_for_stays_with_it_even_if_the_guard_fails(
+    fails: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rest of the answer passed as the engine sent it, with a chunk that has no choice."""
+
+    def fail(*_: Any, **__: Any) -> Any:
+        raise RuntimeError("injected")
+
+    monkeypatch.setattr(Guard, fails, fail)
+    made = settings("observe")
+    made["models"]["m"]["guard"] = {"unjudged": "pass"}
+    engine = streaming(STREAM)
+    async with running(made, {SPECULATIVE: engine, STANDARD: answering()}) as stack:
+        status, _, body = await post(stack.url, tools_request(model="m", stream=True))
+    ((_, sent),) = engine.requests
+    assert json.loads(sent)["stream_options"] == {"include_usage": True}
+    assert (status, body) == (200, b"".join([*STREAM[:2], DONE]))
 
 
 @pytest.mark.parametrize(

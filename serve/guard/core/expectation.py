@@ -13,6 +13,7 @@ from serve.guard.core.prompt_text import PromptText
 from serve.guard.core.schema import Schema
 from serve.guard.core.schema_budget import Budget
 from serve.request.completion import MALFORMED, CompletionRequest, Format, Tool, not_json
+from serve.request.engine_options import includes_usage
 from serve.request.structured import format_of
 
 
@@ -124,7 +125,7 @@ class Expectation:
         self.calls_required = "required" in (choice, allowed.get("mode")) or self.forced is not None
         self.single = request.get("parallel_tool_calls") is False
         self.document = _document(_mapping(request.get("response_format")), budget)
-        self.wants_usage = bool(_mapping(request.get("stream_options")).get("include_usage"))
+        self.wants_usage = includes_usage(request.get("stream_options"))
         self.prompt = PromptText(_body_of(request))
         self.near_copies = NearCopies(self.prompt)
 

@@ -97,5 +97,5 @@ def test_a_frame_too_long_to_be_read_is_a_failure() -> None:
 
 
 def test_a_frame_of_a_call_may_be_longer_than_one_that_the_guard_reads() -> None:
-    line = Line([Meter("p", False, True), translate()])
+    line = Line([Meter("p", False), translate()])
     assert line.feed(encode_frame(chunk("a" * 2 * MAX_FRAME_BYTES))) == b"a" * 2 * MAX_FRAME_BYTES

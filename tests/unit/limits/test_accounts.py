@@ -127,7 +127,7 @@ async def test_what_a_ledger_can_not_book_is_reported_again_until_it_can(error: 
     accounts, others = (Accounts(RateLimitsConfig(), ledger) for _ in range(2))
     for each in (accounts, others):
         charge = await each.reserve(Principal("k", Tenant("t"), frozenset({"infer"})), "m", "plain", RequestSize(9), [])
-        charge.attempt(lambda: Meter("p", False, False)).answered(200)
+        charge.attempt(lambda: Meter("p", False)).answered(200)
         charge.settle(200, INVALID_SPAN)
         await each.sync()
         assert each.alone

@@ -59,7 +59,7 @@ async def test_an_attempt_used_what_its_engine_did_for_it(
     status: int, streamed: bool, frames: bytes, used: float
 ) -> None:
     charged = await charge(accounts(), streamed)
-    meter = charged.attempt(lambda: Meter("p", False, False))
+    meter = charged.attempt(lambda: Meter("p", False))
     if status:
         meter.status = status
         Line([meter]).feed(frames)
@@ -79,7 +79,7 @@ async def test_a_client_that_leaves_before_the_answer_is_charged_for_what_it_had
     """Prefill is work, and an answer that is not streamed may be nearly done: leaving must not make it free."""
     there = accounts()
     charged = await charge(there, streamed)
-    charged.attempt(lambda: Meter("p", False, False))
+    charged.attempt(lambda: Meter("p", False))
     charged.settle(499, INVALID_SPAN)
     assert booked(there) == (PROMPT, output, 1)
 
@@ -87,7 +87,7 @@ async def test_a_client_that_leaves_before_the_answer_is_charged_for_what_it_had
 async def test_an_answer_that_takes_too_long_is_charged() -> None:
     there = accounts()
     charged = await charge(there, streamed=False)
-    charged.attempt(lambda: Meter("p", False, False))
+    charged.attempt(lambda: Meter("p", False))
     charged.given_up = True
     charged.settle(504, INVALID_SPAN)
     assert booked(there) == (PROMPT, 40, 1)
@@ -97,7 +97,7 @@ async def test_an_answer_that_takes_too_long_is_charged() -> None:
 async def test_an_engine_that_does_not_answer_charges_nobody(status: int) -> None:
     there = accounts()
     charged = await charge(there, streamed=False)
-    charged.attempt(lambda: Meter("p", False, False))
+    charged.attempt(lambda: Meter("p", False))
     charged.settle(status, INVALID_SPAN)
     assert booked(there) == (0, 0, 0)
 
@@ -105,7 +105,7 @@ async def test_an_engine_that_does_not_answer_charges_nobody(status: int) -> Non
 async def test_a_whole_answer_that_its_engine_broke_off_charges_nobody() -> None:
     there = accounts()
     charged = await charge(there, streamed=False)
-    charged.attempt(lambda: Meter("p", False, False)).status = 200
+    charged.attempt(lambda: Meter("p", False)).status = 200
     charged.settle(502, INVALID_SPAN)
     assert booked(there) == (0, 0, 0)
 
@@ -119,10 +119,10 @@ async def test_a_client_that_leaves_before_its_request_is_sent_is_charged_nothin
 async def test_a_client_that_leaves_a_rerun_pays_for_the_rerun_alone() -> None:
     there = accounts()
     charged = await charge(there)
-    broken = charged.attempt(lambda: Meter("p", True, False))
+    broken = charged.attempt(lambda: Meter("p", True))
     broken.status = 200
     Line([broken]).feed(FRAME * 3 + USAGE)
-    charged.attempt(lambda: Meter("q", False, False))
+    charged.attempt(lambda: Meter("q", False))
     charged.settle(499, INVALID_SPAN)
     (sums,) = there.tally.take().values()
     assert (sums.input, sums.output, sums.rerun) == (PROMPT, 0, 57)

@@ -19,7 +19,7 @@ GROUP = ("tenant", "key", "model", "plain")
 
 
 def streamed(chunks: int) -> Meter:
-    meter = Meter("pool", False, True)
+    meter = Meter("pool", False)
     meter.chunks = chunks
     return meter
 

@@ -40,7 +40,7 @@ class Site:
     async def request(self) -> None:
         """One request of 100 weighted tokens, which is the whole quota."""
         charge = await self.accounts.reserve(SPENT, "m", "plain", RequestSize(100), [])
-        meter = charge.attempt(lambda: Meter("p", False, False))
+        meter = charge.attempt(lambda: Meter("p", False))
         meter.answered(200)
         meter.whole(ANSWER)
         charge.settle(200, INVALID_SPAN)

@@ -13,6 +13,7 @@ from serve.proxy.attribution import Attribution
 from serve.proxy.outgoing import OutgoingRequests
 from serve.proxy.routed_request import RoutedRequest
 from serve.request.completion import parse
+from serve.request.engine_options import wants_usage
 from serve.request.patch import BodyPatch
 from serve.routing.endpoint import SLOT_HEADER, Endpoint
 
@@ -41,6 +42,7 @@ def request(*, guarded: bool = False, **members: Any) -> RoutedRequest:
         guarded=guarded,
         attempt_numbers=count(1),
         attribution=Attribution(engine_id="e"),
+        wants_usage=wants_usage(parse(body)),
     )
 
 
@@ -97,7 +99,7 @@ def test_only_engines_of_ours_are_told_what_only_they_know(
         (ENGINE, "heal", True, {"stream": True, "stream_options": {"include_usage": False}}, False),
     ],
 )
-def test_a_report_is_asked_for_only_where_a_guard_leaves_it_out_again(
+def test_a_report_is_asked_for_only_where_a_guard_may_change_the_answer(
     pool: dict[str, Any], guard: str, speculative: bool, members: dict[str, Any], asks: bool
 ) -> None:
     asked = request(guarded=True, **members)

@@ -8,8 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from serve.errors import InvalidRequestError
+from serve.guard.core.expectation import Expectation, LazyRequest
 from serve.request.completion import CompletionRequest, parse
-from serve.request.engine_options import OPT_OUT, REPORT, add_xargs, ask_usage
+from serve.request.engine_options import OPT_OUT, REPORT, add_xargs, ask_usage, wants_usage
 from serve.request.patch import BodyPatch, ReasoningField
 
 VALUES = st.recursive(
@@ -116,6 +117,32 @@ def test_a_copy_is_changed_alone() -> None:
     other.add("y", b"1")
     assert patch.apply(b'{"model":"m","x":1}') == b'{"model":"a","x":1}'
     assert other.apply(b'{"model":"m","x":1}') == b'{"y":1,"model":"b"}'
+
+
+@pytest.mark.parametrize(
+    ("options", "wants"),
+    [
+        ("null", False),
+        ("{}", False),  # which vLLM takes for a yes, and OpenAI for a no
+        ('{"include_usage":null}', False),
+        ('{"include_usage":false}', False),
+        ('{"include_usage":0}', False),
+        ('{"include_usage":"false"}', False),
+        ('{"include_usage":[true]}', False),
+        ('{"include_usage":true}', True),
+        ('{"include_usage":1}', True),
+        ('{"include_usage":"True"}', True),
+    ],
+)
+def test_gateway_and_guard_agree_on_whether_a_stream_is_to_tell_its_usage(options: str, wants: bool) -> None:
+    """`"false"` was a yes to the guard, and 1 a no to whoever counts."""
+    asked = parse(f'{{"model":"m","stream":true,"stream_options":{options}}}'.encode())
+    assert wants_usage(asked) is wants
+    assert Expectation(LazyRequest(asked)).wants_usage is wants
+
+
+def test_a_whole_answer_tells_its_usage() -> None:
+    assert wants_usage(parse(b'{"model":"m","stream_options":{"include_usage":false}}'))
 
 
 @pytest.mark.parametrize(

@@ -19,8 +19,8 @@ from serve.limits.answer_meter import Meter
 from serve.limits.usage import Usage
 from serve.load.spec_report import LastFrames
 from serve.stream.frame import Frame
-from serve.stream.line import PASS, Check, Line, Stage
-from serve.stream.stages import End, Rename
+from serve.stream.line import PASS, Check, Line, Stage, ignore
+from serve.stream.stages import End, Rename, WithoutUsage
 
 DONE = b"data: [DONE]\n\n"
 STOP = b'data: {"id":"c","model":"served","choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}\n\n'
@@ -58,7 +58,10 @@ def cut(data: bytes, places: list[int]) -> list[bytes]:
 
 
 class Looking(Stage):
-    """Lets everything pass, and must see every frame."""
+    """Lets everything pass, and must see every frame; a line leaves stages out that have no `feed` of their own."""
+
+    def feed(self, frame: Frame) -> Sequence[Frame]:
+        return (frame,)
 
 
 def through(parts: list[bytes], *stages: Stage) -> bytes:
@@ -79,9 +82,9 @@ PLACES = st.lists(st.integers(0, 2000), max_size=6)
 @given(STREAMS, PLACES)
 def test_a_frame_that_is_passed_by_would_have_changed_nothing(names: list[str], places: list[int]) -> None:
     parts = cut(b"".join(PIECES[name] for name in names), places)
-    looked, skimmed = Meter("p", False, True), Meter("p", False, True)
+    looked, skimmed = Meter("p", False), Meter("p", False)
     end, seen = End(), End()
-    assert through(parts, skimmed, seen) == through(parts, looked, Looking(), end)
+    assert through(parts, skimmed, WithoutUsage(), seen) == through(parts, looked, Looking(), WithoutUsage(), end)
     assert (skimmed.chunks, skimmed.usage) == (looked.chunks, looked.usage)
     assert (seen.done, str(seen.failure)) == (end.done, str(end.failure))
 
@@ -89,17 +92,19 @@ def test_a_frame_that_is_passed_by_would_have_changed_nothing(names: list[str], 
 @given(STREAMS, PLACES, PLACES)
 def test_where_a_stream_is_cut_changes_nothing(names: list[str], one: list[int], other: list[int]) -> None:
     stream = b"".join(PIECES[name] for name in names)
-    meters = Meter("p", False, True), Meter("p", False, True)
+    meters = Meter("p", False), Meter("p", False)
     ends = End(), End()
-    assert through(cut(stream, one), meters[0], ends[0]) == through(cut(stream, other), meters[1], ends[1])
+    assert through(cut(stream, one), meters[0], WithoutUsage(), ends[0]) == through(
+        cut(stream, other), meters[1], WithoutUsage(), ends[1]
+    )
     assert (meters[0].chunks, meters[0].usage) == (meters[1].chunks, meters[1].usage)
     assert (ends[0].done, str(ends[0].failure)) == (ends[1].done, str(ends[1].failure))
 
 
 def test_every_chunk_is_counted_and_the_usage_taken_out() -> None:
-    meter, end = Meter("p", False, True), End()
+    meter, end = Meter("p", False), End()
     said = [*map(chunk, "abcdef"), STOP]
-    assert through([*said, USAGE, DONE], meter, end) == b"".join(said) + DONE
+    assert through([*said, USAGE, DONE], meter, WithoutUsage(), end) == b"".join(said) + DONE
     assert meter.usage == Usage(12, 0, 7)
     assert meter.chunks == 7
     assert end.done
@@ -107,16 +112,17 @@ def test_every_chunk_is_counted_and_the_usage_taken_out() -> None:
 
 @pytest.mark.parametrize("end", ["\r", "\r\n", "\n"])
 def test_a_frame_is_metered_whatever_its_lines_end_with(end: str) -> None:
-    meter = Meter("p", False, True)
+    meter = Meter("p", False)
     usage = USAGE.decode().replace("\n", end).encode()
     done = DONE.decode().replace("\n", end).encode()
-    assert through([chunk("a", 2 * end), STOP, usage, done], meter, End()) == chunk("a", 2 * end) + STOP + done
+    sent = through([chunk("a", 2 * end), STOP, usage, done], meter, WithoutUsage(), End())
+    assert sent == chunk("a", 2 * end) + STOP + done
     assert meter.usage == Usage(12, 0, 7)
 
 
 def test_chunks_after_an_error_do_not_reach_the_client() -> None:
     parts = [chunk("a"), chunk("b"), ERROR, chunk("c"), chunk("d"), DONE]
-    assert through(parts, Meter("p", False, True), end := End()) == chunk("a") + chunk("b") + ERROR
+    assert through(parts, Meter("p", False), end := End()) == chunk("a") + chunk("b") + ERROR
     assert end.told
 
 
@@ -124,7 +130,7 @@ def test_chunks_after_an_error_do_not_reach_the_client() -> None:
 def test_the_last_frames_are_kept_as_the_engine_sent_them(renames: bool) -> None:
     parts = [*map(chunk, "abcdef"), STOP, USAGE, DONE]
     kept = LastFrames()
-    sent = through(parts, kept, Meter("p", False, True), *[Rename("served", "own")] * renames, End())
+    sent = through(parts, kept, Meter("p", False), WithoutUsage(), *[Rename("served", "own")] * renames, End())
     assert list(kept.last) == parts[-4:]
     assert sent == b"".join([*parts[:-2], DONE]).replace(*[b'"served"', b'"own"' if renames else b'"served"'])
 
@@ -140,7 +146,7 @@ class Twice(Stage):
 
 
 def test_stages_see_what_the_one_before_them_returns() -> None:
-    meter = Meter("p", False, True)
+    meter = Meter("p", False)
     assert through([chunk("a"), chunk("b")], Twice(), meter) == 2 * chunk("a") + 2 * chunk("b") + b"last\n\n"
     assert meter.chunks == 4
 
@@ -159,7 +165,7 @@ def test_a_stage_that_is_over_gets_no_more() -> None:
 
 def test_a_whole_answer_is_measured_and_stays_as_it_is() -> None:
     answer = json.dumps({"choices": [{"message": {"content": "x" * 200}}], "usage": {"prompt_tokens": 12}}).encode()
-    meter = Meter("p", False, False)
+    meter = Meter("p", False)
     meter.answered(200)
     assert LastFrames().whole(meter.whole(answer)) == answer
     assert meter.usage == Usage(12, 0, 0)
@@ -169,9 +175,9 @@ def test_a_whole_answer_is_measured_and_stays_as_it_is() -> None:
 def test_many_frames_in_one_read_are_seen_one_by_one_unless_all_are_alike(names: list[str], alike: int) -> None:
     many = b"".join(map(chunk, "abc")) * alike
     parts = [chunk("a"), b"".join([many, *(PIECES[name] for name in names), many])]
-    looked, skimmed = Meter("p", False, True), Meter("p", False, True)
+    looked, skimmed = Meter("p", False), Meter("p", False)
     end, seen = End(), End()
-    assert through(parts, skimmed, seen) == through(parts, looked, Looking(), end)
+    assert through(parts, skimmed, WithoutUsage(), seen) == through(parts, looked, Looking(), WithoutUsage(), end)
     assert (skimmed.chunks, skimmed.usage, seen.done, str(seen.failure)) == (
         looked.chunks, looked.usage, end.done, str(end.failure),
     )  # fmt: skip
@@ -180,7 +186,7 @@ def test_many_frames_in_one_read_are_seen_one_by_one_unless_all_are_alike(names:
 @pytest.mark.parametrize("hidden", [ERROR, USAGE, DONE])
 @pytest.mark.parametrize("line_end", ["\r", "\r\n"])
 def test_nothing_hides_behind_another_line_end_in_what_looks_like_a_chunk(hidden: bytes, line_end: str) -> None:
-    end, meter = End(), Meter("p", False, False)
+    end, meter = End(), Meter("p", False)
     odd = chunk("b")[:-2] + 2 * line_end.encode() + hidden
     through([*map(chunk, "acd"), *[STOP] * (hidden == DONE), odd], meter, end)
     assert (end.told, end.done, meter.usage is not None) == (hidden == ERROR, hidden == DONE, hidden == USAGE)
@@ -193,6 +199,37 @@ def test_a_stage_that_only_lets_frames_pass_keeps_no_chunk_from_passing_at_once(
     take = line.sink(out.append, otherwise=lambda _: pytest.fail("it was read"))  # type: ignore[arg-type]
     take(chunk("d"))
     assert out == [chunk("d")]
+
+
+class Ignoring(Stage):
+    """Keeps the frames that it is asked about, which need not be more of the same text."""
+
+    skim = staticmethod(ignore)
+
+    def __init__(self) -> None:
+        self.seen: list[bytes] = []
+
+    def feed(self, frame: Frame) -> Sequence[Frame]:
+        self.seen.append(frame.raw)
+        return (frame,)
+
+
+class Parsing(Stage):
+    """Reads every frame, so that the line learns how they differ."""
+
+    def feed(self, frame: Frame) -> Sequence[Frame]:
+        if frame.template is None:
+            frame.readable()
+        return (frame,)
+
+
+def test_who_ignores_more_of_the_same_text_is_not_asked_about_it_unless_others_may_have_changed_it() -> None:
+    first, second, behind = Ignoring(), Ignoring(), Ignoring()
+    line = Line([first, Meter("p", False), second, Parsing(), behind])
+    said = [*map(chunk, "abcd"), STOP]
+    assert b"".join(map(line.feed, said)) == b"".join(said)
+    assert first.seen == second.seen == [said[0], said[1], STOP]
+    assert behind.seen == said
 
 
 class Judge(Check):
@@ -237,7 +274,7 @@ def test_the_last_frame_counts_whatever_ends_it(
     stages: Callable[[], Sequence[Stage]], line_end: str, line_ends: int, last: list[bytes]
 ) -> None:
     stream = b"".join([chunk("a"), chunk("b"), *last]).decode().rstrip("\n") + line_ends * "\n"
-    meter = Meter("p", False, False)
+    meter = Meter("p", False)
     sent = through([stream.replace("\n", line_end).encode()], meter, *(used := stages()))
     assert meter.usage == (Usage(12, 0, 7) if USAGE in last else None)
     for stage in used:

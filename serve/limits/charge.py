@@ -75,8 +75,8 @@ class Charge(Struct, eq=False, gc=False):
         return (self._bounded(meter.usage) or self._estimated(meter)).worked(meter.kept_tokens).cost(weights)
 
     def settle(self, status: int, span: Span) -> None:
-        """Settles by what is known of the answer; does nothing the second time. The status of a client that left is
-        499.
+        """Settles by what is known of the answer, and frees the seat; does nothing the second time. The status of a
+        client that left is 499.
         """
         if not self.reservation.is_open:
             return

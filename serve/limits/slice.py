@@ -220,10 +220,10 @@ class SeatSlice(_Slice):
         self.used_s = now_s
         return True
 
-    def settle(self, reserved: float, actual: float) -> None:
-        """Frees the seat, whatever the request cost."""
-        self.held += reserved
-        self.in_use -= reserved
+    def free(self, seats: float = 1.0) -> None:
+        """Frees seats that were taken."""
+        self.held += seats
+        self.in_use -= seats
         self._refused_s = 0.0
 
     def wait_s(self, amount: float, now_s: float) -> float:
@@ -332,7 +332,7 @@ class Holdings:
 
 
 class Reservation(Struct, eq=False, gc=False):
-    """The amount reserved for a request.
+    """What is reserved for a request: tokens, one of the requests of a rate, and a seat, as far as each is limited.
 
     Attributes:
         cost: Weighted tokens.
@@ -343,15 +343,19 @@ class Reservation(Struct, eq=False, gc=False):
     is_open: bool = True
 
     def settle(self, cost: float) -> None:
-        """Puts what was used in place of what was reserved, once: it does nothing the second time."""
+        """Puts the tokens that were used in place of those reserved, and frees the seat, once: it does nothing the
+        second time.
+        """
         if not self.is_open:
             return
         self.is_open = False
         for held in self.slices:
-            if held.kind == "tokens":
+            if isinstance(held, SeatSlice):
+                held.free()
+            elif held.kind == "tokens":
                 held.settle(self.cost, cost)
             else:
-                held.settle(1.0, 1.0)
+                held.settle(1.0, 1.0)  # it was a request, whatever it cost
 
 
 def reserve(slices: Sequence[Slice], cost: float, now_s: float) -> Reservation | None:
@@ -363,6 +367,9 @@ def reserve(slices: Sequence[Slice], cost: float, now_s: float) -> Reservation |
     for place, held in enumerate(slices):
         if not held.take(cost if held.kind == "tokens" else 1.0, now_s):
             for other in slices[:place]:
-                other.settle(other.amount(cost), 0.0)
+                if isinstance(other, SeatSlice):
+                    other.free()
+                else:
+                    other.settle(other.amount(cost), 0.0)
             return None
     return Reservation(slices, cost)

@@ -13,7 +13,7 @@ from serve.gateway.parts import Quarantine
 from serve.gateway.pools import PoolKey
 from serve.gateway.scale import Scale
 from serve.guard.attempt_result import AttemptResult
-from serve.limits.plan import Standing
+from serve.limits.request_limits import Standing
 from serve.proxy.journal import Journal
 from serve.routing.pool import Pool
 from serve.telemetry.metrics import Metrics

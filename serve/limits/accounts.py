@@ -17,8 +17,8 @@ from serve.http1.message import RawHeaders
 from serve.limits.charge import NULL_CHARGE, Charge, NullCharge
 from serve.limits.estimate import Estimates, RequestSize, size_of
 from serve.limits.messages import Grants, LimitId, LimitTerms, Statement
-from serve.limits.plan import Plan, Standing, limits_of, over_limit, plan_of, tenant_scope
 from serve.limits.quota import Spending
+from serve.limits.request_limits import RequestLimits, Standing, limits_of, over_limit, request_limits, tenant_scope
 from serve.limits.slice import Holdings, Reservation, Slice, reserve
 from serve.limits.usage import Tally
 from serve.request.beside import beside
@@ -69,7 +69,7 @@ class Accounts:
             log,
             clock,
         )
-        self._plans: dict[tuple[str, str, str], Plan] = {}
+        self._limits: dict[tuple[str, str, str], RequestLimits] = {}
         self._forgotten = 0
         self._is_due = False  # a statement about everything
         self._is_last = False
@@ -125,17 +125,17 @@ class Accounts:
             RateLimitError: A limit does not let it pass now.
             QuotaError: The month's quota is spent.
         """
-        plan = self._plan(principal, model)
-        for quota in plan.quotas:
+        limits = self._limits_of(principal, model)
+        for quota in limits.quotas:
             if self.spending.is_over(quota):
-                self._count_refusal(plan, "month", quota.shadow)
+                self._count_refusal(limits, "month", quota.shadow)
                 if not quota.shadow:
                     raise self.spending.refusal(quota)
         group = (principal.tenant.name, principal.key_id, model, request_class)
-        tokens, output = self.estimates.of(group, size, plan.output_cap)
-        cost = plan.weights.input * tokens + plan.weights.output * output
-        reservation = await self._reserved(plan, cost, headers) if plan.slices else Reservation((), cost)
-        return Charge(plan, group, size, reservation, tokens, self.estimates, self.tally, self.spending)
+        tokens, output = self.estimates.of(group, size, limits.output_cap)
+        cost = limits.weights.input * tokens + limits.weights.output * output
+        reservation = await self._reserved(limits, cost, headers) if limits.slices else Reservation((), cost)
+        return Charge(limits, group, size, reservation, tokens, self.estimates, self.tally, self.spending)
 
     @asynccontextmanager
     async def passing(self, principal: Principal, model: str, headers: RawHeaders) -> AsyncIterator[None]:
@@ -144,9 +144,9 @@ class Accounts:
         Raises:
             RateLimitError: A limit does not let it pass now.
         """
-        plan = self._plan(principal, model)
-        plan = plan._replace(slices=tuple([held for held in plan.slices if held.kind != "tokens"]))
-        reservation = await self._reserved(plan, 0.0, headers)
+        limits = self._limits_of(principal, model)
+        limits = limits._replace(slices=tuple([held for held in limits.slices if held.kind != "tokens"]))
+        reservation = await self._reserved(limits, 0.0, headers)
         try:
             yield
         finally:
@@ -192,41 +192,41 @@ class Accounts:
         if not self._is_due:
             return Statement(self._holdings.needed(now_s))
         self._is_due = False
-        quotas = tuple({quota.scope for plan in self._plans.values() for quota in plan.quotas})
+        quotas = tuple({quota.scope for limits in self._limits.values() for quota in limits.quotas})
         holdings = self._holdings.all(now_s, last=self._is_last)
         if self._holdings.forgotten != self._forgotten:
             self._forgotten = self._holdings.forgotten
-            self._plans.clear()
+            self._limits.clear()
         return Statement(holdings, self.tally.take(), self.spending.take(), quotas)
 
     def _adopt(self, state: Grants) -> None:
         self._holdings.adopt(state.grants, self._clock())
         self.spending.adopt(state.month, state.spent)
 
-    def _plan(self, principal: Principal, model: str) -> Plan:
-        plan = self._plans.get((principal.key_id, principal.tenant.name, model))
-        if plan is None or plan.principal is not principal:
-            plan = self._new_plan(principal, model)
-        return plan
+    def _limits_of(self, principal: Principal, model: str) -> RequestLimits:
+        limits = self._limits.get((principal.key_id, principal.tenant.name, model))
+        if limits is None or limits.principal is not principal:
+            limits = self._new_limits(principal, model)
+        return limits
 
-    def _new_plan(self, principal: Principal, model: str) -> Plan:
-        plan = plan_of(principal, model, self._config, self._slice, self._names)
+    def _new_limits(self, principal: Principal, model: str) -> RequestLimits:
+        limits = request_limits(principal, model, self._config, self._slice, self._names)
         for name in principal.tenant.model_limits.keys() - self._names.keys() if self._names else ():
             if (missed := (principal.tenant.name, name)) not in self._unknown:
                 self._unknown.add(missed)
                 log.warning("the tenant %s has limits for %r, which is no model of this gateway", *missed)
-        self._plans[principal.key_id, principal.tenant.name, model] = plan
+        self._limits[principal.key_id, principal.tenant.name, model] = limits
         self.tally.meet(principal.tenant.name, limits_of(principal.tenant, self._config.default))
-        return plan
+        return limits
 
     def _slice(self, id: LimitId, terms: LimitTerms, shadow: bool) -> Slice:
         return self._holdings.slice(id, terms, self._clock(), alone=self._reporter.alone, shadow=shadow)
 
-    async def _reserved(self, plan: Plan, cost: float, headers: RawHeaders) -> Reservation:
+    async def _reserved(self, limits: RequestLimits, cost: float, headers: RawHeaders) -> Reservation:
         try:
-            return self._reserve(plan.slices, cost) or await self._reserve_slowly(plan, cost)
+            return self._reserve(limits.slices, cost) or await self._reserve_slowly(limits, cost)
         finally:  # of a refusal as well
-            for each in plan.headers:
+            for each in limits.headers:
                 each.write(headers)
 
     def _reserve(self, slices: Sequence[Slice], cost: float) -> Reservation | None:
@@ -237,13 +237,13 @@ class Accounts:
                 held.draw(now_s)
         return reserve(slices, cost, now_s)
 
-    async def _reserve_slowly(self, plan: Plan, cost: float) -> Reservation:
+    async def _reserve_slowly(self, limits: RequestLimits, cost: float) -> Reservation:
         """Reserves with what the ledger gives at once."""
         begun_s = self._clock()
         for rounds_left in reversed(range(_ROUNDS + 1)):
             may_ask = rounds_left > 0 and not self._reporter.alone
             now_s = self._clock()
-            short = [held for held in plan.slices if not held.affords(held.amount(cost))]
+            short = [held for held in limits.slices if not held.affords(held.amount(cost))]
             for held in short:
                 held.used_s = now_s
             waits = {held: held.wait_s(held.amount(cost), now_s) for held in short}
@@ -252,7 +252,7 @@ class Accounts:
                 patience_s = begun_s + _LATE_S - now_s
                 if not (self._late and rounds_left and patience_s > 0):
                     worst = max(enforced, key=waits.__getitem__)
-                    self._count_refusal(plan, worst.kind, shadow=False)
+                    self._count_refusal(limits, worst.kind, shadow=False)
                     raise over_limit(worst, waits[worst], cost)
                 # Better late than a refusal; and if others take what came, the ledger, which is back, is asked again.
                 await asyncio.wait({*self._late}, timeout=patience_s)
@@ -260,11 +260,11 @@ class Accounts:
                 break
             else:
                 await self._ask([held for held in short if held not in refusing], cost)
-            if reservation := self._reserve(plan.slices, cost):
+            if reservation := self._reserve(limits.slices, cost):
                 return reservation
         for held in refusing:
-            self._count_refusal(plan, held.kind, shadow=True)
-        reservation = reserve([held for held in plan.slices if held not in refusing], cost, now_s)
+            self._count_refusal(limits, held.kind, shadow=True)
+        reservation = reserve([held for held in limits.slices if held not in refusing], cost, now_s)
         assert reservation is not None
         return reservation
 
@@ -302,8 +302,8 @@ class Accounts:
             self._reporter.lost(SharedStateError("The ledger of limits does not answer."))
             self._holdings.lost(self._clock())
 
-    def _count_refusal(self, plan: Plan, limit: str, shadow: bool) -> None:
-        tenant = self.tally.label(plan.principal.tenant.name)
+    def _count_refusal(self, limits: RequestLimits, limit: str, shadow: bool) -> None:
+        tenant = self.tally.label(limits.principal.tenant.name)
         self.tally.refused[tenant, limit, "shadow" if shadow else "enforced"] += 1
 
 

@@ -10,8 +10,8 @@ from opentelemetry.trace import Span
 
 from serve.limits.answer_meter import NULL_METER, AnyMeter, Meter
 from serve.limits.estimate import Estimates, Group, RequestSize
-from serve.limits.plan import Plan
 from serve.limits.quota import Spending
+from serve.limits.request_limits import RequestLimits
 from serve.limits.slice import Reservation
 from serve.limits.usage import Tally, Usage
 from serve.routing.class_queue import Turn
@@ -33,7 +33,7 @@ class Charge(Struct, eq=False, gc=False):
         given_up: An engine was still at work when the client left or the time was over.
     """
 
-    plan: Plan
+    limits: RequestLimits
     group: Group
     size: RequestSize
     reservation: Reservation
@@ -47,7 +47,7 @@ class Charge(Struct, eq=False, gc=False):
 
     def asks(self, body_bytes: int) -> tuple[float, int | None]:
         """Returns the cost at which the request asks for a slot, and how many of its tenant's may wait for one."""
-        return self.reservation.cost, self.plan.queued
+        return self.reservation.cost, self.limits.queued
 
     def attempt(self, make: Callable[[], Meter]) -> Meter:
         """Returns the meter of an attempt that is sent now, made for it."""
@@ -69,7 +69,7 @@ class Charge(Struct, eq=False, gc=False):
         One that an engine refused counts as its prompt: if it were free, whoever sends requests that fail would always
         be next where requests wait.
         """
-        weights = self.plan.weights
+        weights = self.limits.weights
         if meter.status != _OK and meter.status != _UNANSWERED:
             return weights.input * self.input_tokens
         return (self._bounded(meter.usage) or self._estimated(meter)).worked(meter.kept_tokens).cost(weights)
@@ -90,8 +90,8 @@ class Charge(Struct, eq=False, gc=False):
                 # written once and read once: the client pays for the one, and the platform's part has as many.
                 rerun += delivered.input + delivered.output
                 delivered, last = self._bounded(meter.usage) or self._estimated(meter), meter
-        plan = self.plan
-        cost = delivered.cost(plan.weights)
+        limits = self.limits
+        cost = delivered.cost(limits.weights)
         self.reservation.settle(cost)
         pool, speculative = "", False
         if last is not None:
@@ -101,7 +101,7 @@ class Charge(Struct, eq=False, gc=False):
         tenant, key_id, model, _ = self.group
         failed = _FAILED <= status != _LEFT
         self.tally.add((tenant, key_id, model, pool, speculative), delivered, rerun, failed)
-        for quota in plan.quotas:
+        for quota in limits.quotas:
             self.spending.add(quota.scope, cost)
         if span.is_recording():
             span.set_attributes(
@@ -132,7 +132,7 @@ class Charge(Struct, eq=False, gc=False):
         if self.size.streamed:
             output = self.estimates.written(self.group, self.size, meter)
         else:
-            weights = self.plan.weights
+            weights = self.limits.weights
             reserved = self.reservation.cost - weights.input * self.input_tokens
             output = round(reserved / weights.output) if weights.output else 0
         return Usage(self.input_tokens, 0, output, told=False)

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 
 from serve.limits.accounts import Accounts
-from serve.limits.plan import Standing
+from serve.limits.request_limits import Standing
 from serve.telemetry.metrics import Metrics, Reading
 
 _FIELDS = {

@@ -1,7 +1,7 @@
 """What responses say about limits."""
 
 from serve.limits.messages import Kind, LimitId, LimitTerms
-from serve.limits.plan import limit_headers
+from serve.limits.request_limits import limit_headers
 from serve.limits.slice import RateSlice, SeatSlice, Slice
 
 

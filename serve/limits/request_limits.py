@@ -55,8 +55,8 @@ def limit_headers(slices: Iterable[Slice]) -> tuple[LimitHeaders, ...]:
     return tuple(LimitHeaders(kind, found) for kind, found in by_kind if found)
 
 
-class Plan(NamedTuple):
-    """The limits of a request.
+class RequestLimits(NamedTuple):
+    """The limits that a request meets.
 
     Attributes:
         slices: Of limits of rates and of concurrency.
@@ -87,13 +87,14 @@ class Standing(NamedTuple):
     spent: float
 
 
-def plan_of(
+def request_limits(
     principal: Principal,
     model: str,
     config: RateLimitsConfig,
     slice_of: Callable[[LimitId, LimitTerms, bool], Slice],
     names: Mapping[str, str],
-) -> Plan:
+) -> RequestLimits:
+    """Returns the limits that a request to a model meets. `names` has the models' own names by every name of theirs."""
     slices: list[Slice] = []
     quotas: list[Quota] = []
     for scope, limits in _scopes(principal, model, config.default, names):
@@ -103,7 +104,7 @@ def plan_of(
             quotas.append(Quota(scope, limits.tokens_per_month, limits.shadow))
     queued = _queued(principal, model, config.default, names)
     cap = _of_model(config.output_caps, model, names) or config.output_cap
-    return Plan(principal, tuple(slices), tuple(quotas), config.weights, limit_headers(slices), queued, cap)
+    return RequestLimits(principal, tuple(slices), tuple(quotas), config.weights, limit_headers(slices), queued, cap)
 
 
 def tenant_scope(tenant: str) -> str:

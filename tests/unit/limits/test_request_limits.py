@@ -7,14 +7,14 @@ from serve.access.tenants import NO_LIMITS, Tenant
 from serve.config.access import RIGHTS
 from serve.config.rate_limits import Limits, RateLimitsConfig
 from serve.limits.messages import LimitId, LimitTerms
-from serve.limits.plan import over_limit, plan_of
+from serve.limits.request_limits import over_limit, request_limits
 from serve.limits.slice import RateSlice
 
 
 def queued(tenant: Limits = NO_LIMITS, model: Limits = NO_LIMITS, key: Limits = NO_LIMITS) -> int | None:
     principal = Principal("k", Tenant("red", 1.0, tenant, {"m": model}), RIGHTS, limits=key)
     config = RateLimitsConfig(default=Limits(queued=50))
-    return plan_of(
+    return request_limits(
         principal, "m", config, lambda id, terms, shadow: pytest.fail(f"no limit of {id} {terms}"), {}
     ).queued
 
@@ -41,10 +41,10 @@ def test_a_limit_of_an_alias_is_the_models(given: dict[str, int], met: int | Non
     principal = Principal("k", Tenant("red", model_limits=limits), RIGHTS)
     names = {"m": "m", "alias": "m", "n": "n"}
     config = RateLimitsConfig(output_cap=100, output_caps={"alias": 7})
-    plan = plan_of(principal, "m", config, lambda id, terms, shadow: RateSlice(id, terms, 1, 0.0), names)
-    assert [round(held.terms.rate_per_s * 60) for held in plan.slices] == ([] if met is None else [met])
-    assert {held.id.scope for held in plan.slices} <= {"model:red:m"}
-    assert plan.output_cap == 7
+    found = request_limits(principal, "m", config, lambda id, terms, shadow: RateSlice(id, terms, 1, 0.0), names)
+    assert [round(held.terms.rate_per_s * 60) for held in found.slices] == ([] if met is None else [met])
+    assert {held.id.scope for held in found.slices} <= {"model:red:m"}
+    assert found.output_cap == 7
 
 
 @pytest.mark.parametrize(("wait_s", "after"), [(0.0, "1"), (0.4, "1"), (14.2, "15"), (600.0, "600")])

@@ -14,8 +14,8 @@ from serve.parsing.machine import Row, State
 from serve.parsing.prose import THINK, content_row, reasoning_row, reasoning_table
 from serve.parsing.turns import END_OF_TURN, Turns, with_turns
 from serve.parsing.values import DsmlValue
-from serve.parsing.xml_closing import END, Closings
 from serve.parsing.xml_parameters import TaggedArguments
+from serve.parsing.xml_value import END, XmlValue, value_rows
 
 _TOKEN = "｜DSML｜"
 # What models, proxies and copies make of the token. V4.1 writes a blank behind it, V3.2 and V4 do not.
@@ -92,6 +92,8 @@ class Dsml(TaggedArguments, Turns):
     call_openers: ClassVar = tuple(f"<{bars}{name}>" for bars in _BARS[:2] for name in _WRAPPERS)
     lexicon: ClassVar[Lexicon] = Lexicon({**THINK, **dict(_spellings()), END_OF_TURN: "stop"})
 
+    openings: ClassVar = {**XmlValue.openings, "drifted": "parameter"}
+
     def __init__(self, *args: object) -> None:
         super().__init__(*args)
         self._lines: list[str] = []  # at the end of content: they may stand in front of a wrapper
@@ -104,10 +106,8 @@ class Dsml(TaggedArguments, Turns):
         self._mended = False  # a closing tag is missing
         self._bare = False  # the call's tags lack the token
         self._whole: list[str] | None = None  # arguments so far, which may be those of one parameter that holds all
-        self._closings = Closings()
         self._noise: list[str] = []  # text between parameters
         self._noise_at = 0
-        self._candidate = ""
 
     def token_of(self, raw: str) -> str:
         return _TOKEN if _TOKEN in raw else raw
@@ -275,7 +275,6 @@ class Dsml(TaggedArguments, Turns):
         self._leave_prose()
         self._wrapper = self._pending or self._wrapper
         self._pending = None
-        self._whole = None
         self.spoiled = False
         super().start_by_tags()
 
@@ -304,24 +303,20 @@ class Dsml(TaggedArguments, Turns):
         self.in_string = False
         if not self._given and key in _WHOLE and self._name in self.tools and not self.tools.parameter(self._name, key):
             self._whole = []
+            self.emit = self._whole.append
         else:
             self._pass_on()
         self._given.add(key)
         self._misspelt = self._misspelt or tag.is_odd or self._is_misspelt(raw)
         self.raw.append(raw)
         self._value = DsmlValue(self.tools.parameter(self._name, key), self.tools.schema(self._name), tag.is_string)
-        self._closings = Closings(wrapped=self._wrapper is not None)
-        self._value_at = len(self.raw)
-        self._value_begin = self.position + len(raw)
-        self._emit(f"{opening}{json.dumps(key, ensure_ascii=False)}: ")
+        self._wrapped = self._wrapper is not None
+        self.begin_text(self._value, self.position + len(raw))
+        self.emit(f"{opening}{json.dumps(key, ensure_ascii=False)}: ")
         if tag.closed:
-            self._emit(self._value.finish())
+            self.emit(self._value.finish())
             return State.PARAMETERS
         return State.VALUE
-
-    def value(self, raw: str) -> None:
-        self.raw.append(raw)
-        self._emit(self._value.feed(raw))
 
     def parameter_in_value(self, raw: str) -> State | None:
         """Takes the next parameter, if its predecessor's closing tag is missing, or letters of the value."""
@@ -335,10 +330,11 @@ class Dsml(TaggedArguments, Turns):
         self._end_value()
         return self.parameter(raw)
 
-    def tag_in_value(self, raw: str) -> None:
+    def tag_in_value(self, raw: str) -> State | None:
         if not self._is_foreign(raw):
-            self._closings.opened(self.lexicon.kind(raw))
+            return super().tag_in_value(raw)
         self.value(raw)
+        return None
 
     def maybe_close(self, raw: str) -> State | None:
         kind = self.lexicon.kind(raw)
@@ -347,45 +343,23 @@ class Dsml(TaggedArguments, Turns):
                 self.value(raw)
                 return None
             kind = "drifted"
-        self._candidate = kind
-        self._held = [raw]
-        self._held_at = self.position
-        return self._close() if self.real else State.CLOSING
+        return self.hold(kind, raw)
 
     def _is_foreign(self, raw: str) -> bool:
         """Returns whether a tag in a value lacks the token that the call's own tags have."""
         return not self._bare and "DSML" not in raw
 
-    def after_maybe(self, raw: str) -> State | None:
-        """Decides by the token after a closing tag whether it closed the value."""
-        rest = raw.lstrip()
-        if len(rest) < len(raw):
-            self._held.append(raw[: len(raw) - len(rest)])
-        if not rest:
-            return None
-        kind = self.lexicon.kind(rest)
-        may_follow = kind == "stop" or (kind == "end_function" and self._candidate == "end_parameter")
-        follower = kind if kind and (may_follow or not self._is_foreign(rest)) else "text"
-        if follower == "function" and self._candidate == "end_parameter":
-            follower = "end_function"  # whose tag is missing
-        if not self._closings.closes(self._candidate, END if follower == "stop" else follower):
-            self._keep()
-            state = State.VALUE
-        else:
-            state = self._close()
-        gap = len(raw) - len(rest)
-        self.position += gap
-        state = self.dispatch(rest, state)
-        self.position -= gap
-        return state
+    def follower(self, kind: str, raw: str) -> str:
+        behind_parameter = self._candidate == "end_parameter"
+        if kind == "stop":
+            return END
+        if not (kind == "end_function" and behind_parameter) and self._is_foreign(raw):
+            return "text"
+        if kind == "function" and behind_parameter:
+            return "end_function"  # whose tag is missing
+        return super().follower(kind, raw)
 
-    def cut_maybe(self, raw: str) -> State:
-        if self._closings.closes(self._candidate, END):
-            return self._close()
-        self._keep()
-        return State.VALUE
-
-    def _close(self) -> State:
+    def close_value(self) -> State:
         """Takes the tag held back as real."""
         tag, *space = self._held
         implied = self._candidate in ("end_function", "end_block")
@@ -398,15 +372,10 @@ class Dsml(TaggedArguments, Turns):
         state = self._end(tag if self._candidate == "end_function" else "")
         return self._close_wrapper(tag, self._held_at) if self._candidate == "end_block" else state
 
-    def _keep(self) -> None:
-        """Takes the tag held back as text of the value."""
-        self._closings.kept("end_parameter" if self._candidate == "drifted" else self._candidate)
-        self.value("".join(self._held))
-
     def _end_value(self) -> None:
-        self._emit(self._value.finish())
-        if self._closings.odd or self._closings.open:
-            self.report("ambiguous_value", self._value_begin, "".join(self.raw[self._value_at :]))
+        self.emit(self._value.finish())
+        self._odd |= self.has_opened()
+        self.report_doubt()
 
     def between(self, raw: str) -> None:
         """Takes text between parameters, where only blanks belong."""
@@ -432,10 +401,6 @@ class Dsml(TaggedArguments, Turns):
         self._mended = True
         return self.dispatch(raw, self._end(""))
 
-    def cut_value(self, raw: str) -> State:
-        self._emit(self._value.cut())
-        return self.cut_call(raw)
-
     def cut_call(self, raw: str) -> State:
         """Ends the output inside the call; its arguments stay open, so that nobody takes them for complete."""
         self.in_string = False
@@ -446,7 +411,7 @@ class Dsml(TaggedArguments, Turns):
         return State.CONTENT
 
     def _end(self, tag: str) -> State:
-        self._emit("}" if self._given else "{}")
+        self.emit("}" if self._given else "{}")
         return self._finish(tag)
 
     def _finish(self, tag: str) -> State:
@@ -462,19 +427,12 @@ class Dsml(TaggedArguments, Turns):
         self.raw = []
         return State.AFTER
 
-    def _emit(self, text: str) -> None:
-        if not text:
-            return
-        if self._whole is None:
-            self.out.arguments(text)
-        else:
-            self._whole.append(text)
-
     def _pass_on(self) -> None:
         """Lets arguments go that were held back because one parameter might hold all."""
         if self._whole is not None:
             self.out.arguments("".join(self._whole))
             self._whole = None
+            self.emit = self.out.arguments
 
     def _unwrap(self) -> None:
         """Takes the value of a parameter that the tool does not have for all arguments, if they suit the tool."""
@@ -548,17 +506,14 @@ class Dsml(TaggedArguments, Turns):
                 end=cut_call,
                 json=True,
             ),
-            State.VALUE: Row(
-                text=value,
-                on={
+            **value_rows(
+                {
                     "parameter": parameter_in_value,
                     **dict.fromkeys(("function", "block"), tag_in_value),
                     **dict.fromkeys(_ENDS, maybe_close),
                 },
-                end=cut_value,
                 exact=True,
             ),
-            State.CLOSING: Row(text=after_maybe, end=cut_maybe),
             State.PARAMETERS: Row(
                 text=between,
                 on={"parameter": parameter, "end_function": end_function, **dict.fromkeys(_next, end_at_next)},

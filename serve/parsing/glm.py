@@ -12,8 +12,8 @@ from serve.parsing.lexer import Lexicon
 from serve.parsing.machine import Row, State
 from serve.parsing.prose import THINK, Prose, content_row, reasoning_row, reasoning_table
 from serve.parsing.tool_call_block import Block
-from serve.parsing.xml_closing import END, Nesting
 from serve.parsing.xml_parameters import XmlParameters
+from serve.parsing.xml_value import END, XmlValue, value_rows
 
 # What is held back while it may be a name, and perhaps a key; bounded, so that prose behind a marker is not.
 _WORD = r"[^\s<>{}=\"']{0,256}"
@@ -50,13 +50,11 @@ class Glm(XmlParameters):
         154850: "</arg_value>",
     }
     verbatim: ClassVar = True
-    nesting: ClassVar = Nesting(
-        {
-            "end_parameter": {"key", "end_block", "block", "end_wrapper", END},
-            "end_block": {"block", "end_wrapper", END},
-        },
-        outer="end_block",
-    )
+    followers: ClassVar = {
+        "end_parameter": {"key", "end_block", "block", "end_wrapper", END},
+        "end_block": {"block", "end_wrapper", END},
+    }
+    outer: ClassVar = "end_block"
     implied: ClassVar = {"end_block": State.CONTENT}
 
     def __init__(self, *args: object) -> None:
@@ -272,10 +270,6 @@ class Glm(XmlParameters):
         else:
             self.tag_in_value(raw)
 
-    def maybe_close(self, raw: str) -> State:
-        state = super().maybe_close(raw)
-        return self.close_value() if self.real else state
-
     def close_value(self) -> State:
         if self._candidate in self.implied:
             self._flaw = "malformed_call"
@@ -286,7 +280,7 @@ class Glm(XmlParameters):
         if self.real:
             self.end_unclosed_value()
             return self.open_key(raw)
-        if self._closings.inside("block"):
+        if self.has_opened("block"):
             self.value(raw)
             return None
         self._held = [raw]
@@ -451,19 +445,16 @@ class Glm(XmlParameters):
             },
             end=XmlParameters.cut_call,
         ),
-        State.VALUE: Row(
-            text=XmlParameters.value,
-            on={
-                **dict.fromkeys(("end_parameter", "end_block"), maybe_close),
+        **value_rows(
+            {
+                **dict.fromkeys(("end_parameter", "end_block"), XmlValue.maybe_close),
                 "key": key_in_value,
                 **dict.fromkeys(("parameter", "end_key", "separator", "wrapper"), tag_or_flaw),
                 "block": block_in_value,
                 "end_wrapper": wrapper_end_in_value,
             },
-            end=XmlParameters.cut_value,
             exact=True,
         ),
-        State.CLOSING: Row(text=XmlParameters.after_maybe, end=XmlParameters.cut_maybe),
         State.NEXT_KEY: Row(text=read_next_key, on={"end_key": end_next_key}, end=no_next_key),
         State.NEXT_KEY_ENDED: Row(text=behind_next_key, on={"parameter": open_next_value}, end=no_next_key),
         State.PARAMETERS: Row(

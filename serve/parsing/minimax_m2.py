@@ -53,7 +53,7 @@ class MiniMaxM2(Qwen3Coder):
         if not _PARAMETER.fullmatch(raw):
             self.value(raw)
             return None
-        if self._quotes("function", "block"):
+        if self.has_opened("function", "block"):
             self.tag_in_value(raw)
             return None
         state = self.parameter_in_value(raw)
@@ -63,7 +63,7 @@ class MiniMaxM2(Qwen3Coder):
 
     def close_value(self) -> State:
         """Takes the tag held back as real, and reports a value in which another tag was opened and not closed."""
-        self._closings.odd |= self._closings.open
+        self._odd |= self.has_opened()
         if self._candidate in self.implied:
             self.report("drifted_marker", self._held_at, self._held[0])
         return super().close_value()
@@ -93,10 +93,6 @@ class MiniMaxM2(Qwen3Coder):
         """Ends the output in text behind a call whose block is still open."""
         if self._unclosed:
             self.out.violation("unfinished_call", self.position, "")
-
-    def _quotes(self, *kinds: str) -> bool:
-        """Returns whether the value has opened a tag of these kinds and not closed it."""
-        return any(self._closings.inside(kind) for kind in kinds)
 
     def _lacks_end(self, raw: str) -> None:
         self.report("drifted_marker", self.position, raw)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections import Counter
 from collections.abc import Mapping
 from typing import ClassVar
 
@@ -71,8 +70,6 @@ class MiniMaxM3(TaggedArguments):
         self._stray_at = 0
         # The parameter at hand
         self._tag = ""
-        self._quoted: Counter[str] = Counter()  # tags opened inside a string that wait for their end tags
-        self._odd = False  # a string holds a mark that belongs to no pair of tags
         self._open: list[Element] = []  # elements that are open, the parameter first
         self._read: list[Element] = []  # parameters of one name that are read and not written yet
 
@@ -151,9 +148,7 @@ class MiniMaxM3(TaggedArguments):
         if stated_types(schema, self._root) - {"null"} == {"string"}:
             self._write_read()
             self._write_key(key)
-            self._value = UntypedValue(schema, self._root, verbatim=True)
-            self._quoted.clear()
-            self._odd = False
+            self.begin_text(UntypedValue(schema, self._root, verbatim=True), self._value_begin)
             if raw.endswith("/>"):
                 return self._end_string()
             return State.VALUE
@@ -281,8 +276,7 @@ class MiniMaxM3(TaggedArguments):
 
     def _end_string(self) -> State:
         self.out.arguments(self._value.finish())
-        if self._odd:
-            self.report("ambiguous_value", self._value_begin, "".join(self.raw[self._value_at :]))
+        self.report_doubt()
         return State.PARAMETERS
 
     # Any other parameter

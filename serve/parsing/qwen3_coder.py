@@ -15,6 +15,7 @@ from serve.parsing.machine import Row, State
 from serve.parsing.prose import THINK, Prose, content_row, reasoning_row, reasoning_table
 from serve.parsing.tool_call_block import QWEN_IDS, Block
 from serve.parsing.xml_parameters import XmlParameters
+from serve.parsing.xml_value import XmlValue, value_rows
 
 _OTHER_ENDS = (
     "</function_invocation>",
@@ -137,8 +138,8 @@ class Qwen3Coder(XmlParameters):
         self.value(raw)
         return None
 
-    def follower(self, kind: str) -> str:
-        return "parameter" if kind == "named_parameter" and self._by_attributes else kind
+    def follower(self, kind: str, raw: str) -> str:
+        return "parameter" if kind == "named_parameter" and self._by_attributes else super().follower(kind, raw)
 
     # The end of a call
 
@@ -202,21 +203,14 @@ class Qwen3Coder(XmlParameters):
             end=XmlParameters.cut_arguments,
             json=True,
         ),
-        State.VALUE: Row(
-            text=XmlParameters.value,
-            on={
+        **value_rows(
+            {
                 "parameter": parameter_in_value,
                 "named_parameter": named_parameter_in_value,
-                "end_parameter": XmlParameters.maybe_close,
-                "drifted": XmlParameters.maybe_close,
-                "function": XmlParameters.tag_in_value,
-                "block": XmlParameters.tag_in_value,
-                "end_function": XmlParameters.maybe_close,
-                "end_block": XmlParameters.maybe_close,
-            },
-            end=XmlParameters.cut_value,
+                **dict.fromkeys(("function", "block"), XmlValue.tag_in_value),
+                **dict.fromkeys(("end_parameter", "drifted", "end_function", "end_block"), XmlValue.maybe_close),
+            }
         ),
-        State.CLOSING: Row(text=XmlParameters.after_maybe, end=XmlParameters.cut_maybe),
         State.PARAMETERS: Row(
             text=XmlParameters.space_between,
             on={

@@ -146,6 +146,10 @@ class Block(Prose):
             self._unclosed = False
             self.spoiled = False
 
+    def report(self, kind: ViolationKind, position: int, raw: str) -> None:
+        """Reports a fault of the call that leaves it readable."""
+        self.out.violation(kind, position, raw, self.out.calls - 1)
+
     def _write(self, text: str) -> None:
         if self._origin is State.REASONING:
             self.out.reasoning(text)

@@ -1,0 +1,204 @@
+"""Where the value of an argument ends, in formats that write it as text in a tag of its own.
+
+Those are Qwen3-Coder's (with Step, MiMo and Nemotron), GLM's (with Hy3), MiniMax-M2's and DSML. A value may quote the
+very tags that end it, since agents edit parsers and write about formats.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping, Set
+from typing import ClassVar
+
+from serve.parsing.machine import Action, Row, State
+from serve.parsing.tool_call_block import Block
+from serve.parsing.values import Value
+
+END = ""  # the end of the output, as the kind of what follows a tag
+_TAG_AT_END = re.compile(r"</?[a-z][^<>\n]*>?\Z|[>/]\Z", re.IGNORECASE)
+_LONGEST_TAG = 64
+
+
+class XmlValue(Block):
+    """Actions in a value. A grammar's lexicon calls the tags of an argument `parameter` and `end_parameter`, those of
+    the call `function` and `end_function`, and those around calls `block` and `end_block`.
+
+    Attributes:
+        emit: Takes JSON text of the arguments.
+        followers: By the kind of a closing tag, the kinds of tokens in front of which it may close a value.
+        outer: The kind of the tag that closes the call itself: in front of it a value closes whatever it has opened.
+        openings: By the kind of a closing tag, that of the opening tag which makes it a quotation.
+    """
+
+    followers: ClassVar[Mapping[str, Set[str]]] = {
+        "end_parameter": {"parameter", "end_function", "end_block", END},
+        "drifted": {"parameter", "end_function"},
+        "end_function": {"end_block", "block", "function", END},
+        "end_block": {"block", END},
+    }
+    outer: ClassVar[str] = "end_function"
+    openings: ClassVar[Mapping[str, str]] = {
+        "end_parameter": "parameter",
+        "end_function": "function",
+        "end_block": "block",
+    }
+
+    def __init__(self, *args: object) -> None:
+        super().__init__(*args)
+        self.emit: Callable[[str], None] = self.out.arguments
+        self._wrapped = True  # a block is open around the call
+        self._value = Value(None, {})
+        self._value_at = 0  # its first piece among `raw`
+        self._value_begin = 0
+        self._quoted: Counter[str] = Counter()  # opening tags in the value that wait for their closing tags, by kind
+        self._odd = False  # the value may have ended too early or too late
+        self._candidate = ""  # kind of the closing tag that is held back
+        self._held: list[str] = []  # that tag, and the blanks behind it
+        self._held_at = 0
+
+    def begin_text(self, value: Value, begin: int) -> None:
+        """Begins to read the text of a value at a place of the output."""
+        self._value = value
+        self._value_at = len(self.raw)
+        self._value_begin = begin
+        self._quoted = Counter()
+        self._odd = False
+
+    def value(self, raw: str) -> None:
+        """Takes text of the value."""
+        self.raw.append(raw)
+        text = self._value.feed(raw)
+        if text:
+            self.emit(text)
+
+    def cut_value(self, raw: str) -> State:
+        """Ends the output inside the value."""
+        text = self._value.cut()
+        if text:
+            self.emit(text)
+        return self.cut_call(raw)
+
+    def cut_call(self, raw: str) -> State:
+        """Ends the output inside the call."""
+        raise NotImplementedError
+
+    # Tags in it
+
+    def tag_in_value(self, raw: str) -> State | None:
+        """Takes an opening tag as letters of the value."""
+        self._quoted[self.lexicon.kind(raw)] += 1
+        self.value(raw)
+        return None
+
+    def maybe_close(self, raw: str) -> State | None:
+        """Holds a closing tag back until the next token shows whether it closes the value."""
+        return self.hold(self.lexicon.kind(raw), raw)
+
+    def hold(self, kind: str, raw: str) -> State:
+        """Holds a tag back that counts as a closing tag of a kind. If a row is exact, a real one needs no more."""
+        self._candidate = kind
+        self._held = [raw]
+        self._held_at = self.position
+        return self.close_value() if self.real and self._row.exact else State.CLOSING
+
+    def after_maybe(self, raw: str) -> State | None:
+        """Decides by the token after a closing tag whether it closed the value."""
+        rest = raw.lstrip()
+        gap = len(raw) - len(rest)
+        if gap:
+            self._held.append(raw[:gap])
+        if not rest:
+            return None
+        kind = self.lexicon.kind(rest)
+        if self._closes(self.follower(kind, rest)):
+            space = "".join(self._held[1:])
+            state = self.close_value()
+            if space and not kind:
+                self._write(space)
+        else:
+            self._keep()
+            state = State.VALUE
+        self.position += gap
+        state = self.dispatch(rest, state)
+        self.position -= gap
+        return state
+
+    def cut_maybe(self, raw: str) -> State:
+        """Decides by the end of the output."""
+        if self._closes(END):
+            return self.close_value()
+        self._keep()
+        return State.VALUE
+
+    def follower(self, kind: str, raw: str) -> str:
+        """Returns what the token after a closing tag counts as, given its kind."""
+        return kind or "text"
+
+    def _closes(self, follower: str) -> bool:
+        """Returns whether the tag held back closes the value in front of a token of a kind."""
+        tag, quoted = self._candidate, self._quoted
+        if tag == "end_function" and not self._wrapped and not quoted["function"]:
+            return True
+        if follower not in self.followers[tag]:
+            return False
+        if tag == "end_function":
+            return not quoted["function"]
+        if tag == "end_block":
+            return not quoted["block"] and not quoted["function"]
+        if follower == self.outer and not quoted[self.openings[self.outer]]:
+            return True
+        return not quoted["parameter"]
+
+    def _keep(self) -> None:
+        """Takes the tag held back as letters of the value."""
+        opening = self.openings.get(self._candidate, "")
+        if opening and self._quoted[opening]:
+            self._quoted[opening] -= 1
+        elif opening:
+            self._odd = True
+        self.value("".join(self._held))
+
+    def close_value(self) -> State:
+        """Takes the tag held back as real: ends the value, and the call if that is what the tag ends."""
+        raise NotImplementedError
+
+    # Values whose end is in doubt
+
+    def has_opened(self, *kinds: str) -> bool:
+        """Returns whether the value has opened a tag of these kinds, of any if none is named, and not closed it."""
+        return any(self._quoted[kind] for kind in kinds or self._quoted)
+
+    def note_odd_end(self, key: str, closed: bool) -> None:
+        """Marks a value whose end may be damaged.
+
+        It ends in `</key>` without having opened it: the model mixed up two ways to close it. Or it opens a tag of its
+        own kind and never closes it. Or it is not `closed` by a tag of its own, but ends in what looks like one.
+        """
+        if self._quoted["parameter"]:
+            self._odd = True
+        pieces = self.raw[self._value_at :]
+        while pieces and not pieces[-1].strip():
+            pieces.pop()
+        if pieces and (not closed or pieces[-1].rstrip().endswith(">")):  # few values, so that few are put together
+            text = "".join(pieces).rstrip()
+            if text.endswith(f"</{key}>") and f"<{key}" not in text:
+                self._odd = True
+            if not closed and _TAG_AT_END.search(text, max(0, len(text) - _LONGEST_TAG)):
+                self._odd = True
+
+    def report_doubt(self) -> None:
+        """Reports a value whose end is in doubt."""
+        if self._odd:
+            self.report("ambiguous_value", self._value_begin, "".join(self.raw[self._value_at :]))
+
+
+def value_rows(on: Mapping[str, Action], *, exact: bool = False) -> dict[State, Row]:
+    """Returns the rows of a value in a grammar that does `on` with the tags in it.
+
+    Behind a closing tag every token is looked at, markers too, so that its row names none.
+    """
+    return {
+        State.VALUE: Row(text=XmlValue.value, on=on, end=XmlValue.cut_value, exact=exact),
+        State.CLOSING: Row(text=XmlValue.after_maybe, end=XmlValue.cut_maybe),
+    }

@@ -333,14 +333,14 @@ class Dsml(TaggedArguments, Turns):
     def tag_in_value(self, raw: str) -> State | None:
         if not self._is_foreign(raw):
             return super().tag_in_value(raw)
-        self.value(raw)
+        self.keep(raw)
         return None
 
     def maybe_close(self, raw: str) -> State | None:
         kind = self.lexicon.kind(raw)
         if self._is_foreign(raw):
             if kind != "end_parameter":
-                self.value(raw)
+                self.keep(raw)
                 return None
             kind = "drifted"
         return self.hold(kind, raw)

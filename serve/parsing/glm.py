@@ -281,7 +281,7 @@ class Glm(XmlParameters):
             self.end_unclosed_value()
             return self.open_key(raw)
         if self.has_opened("block"):
-            self.value(raw)
+            self.keep(raw)
             return None
         self._held = [raw]
         self._key_pieces = []
@@ -314,7 +314,7 @@ class Glm(XmlParameters):
 
     def no_next_key(self, raw: str) -> State:
         """Takes what was held back as text of the value, and hands the token on that showed it to be that."""
-        self.value("".join(self._held))
+        self.keep("".join(self._held))
         return self.dispatch(raw, State.VALUE) if raw else State.VALUE
 
     def end_unclosed_value(self) -> None:
@@ -334,7 +334,7 @@ class Glm(XmlParameters):
         if self.real:
             self.cut_value(raw)
             return self.close_wrapper(raw)
-        self.value(raw)
+        self.keep(raw)
         return None
 
     # The end of a call

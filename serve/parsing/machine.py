@@ -28,6 +28,7 @@ class State(Enum):
     OPENED = "after <tool_call>"
     FUNCTION = "after <function=name>, no parameter yet"
     VALUE = "value of a parameter"
+    QUOTED = "behind a tag inside a JSON string of a value"
     CLOSING = "after a closing tag that may belong to the value"
     PARAMETERS = "between parameters"
     ENVELOPE = "JSON object of a call"
@@ -140,6 +141,7 @@ class Machine:
 
     def finish(self) -> list[Event]:
         """Ends the output and settles what was held back."""
+        self.settle()
         self.ended = True
         for kind, raw in self._lexer.finish():
             if kind:
@@ -156,6 +158,9 @@ class Machine:
                 break
         self.out.finish(self.state is State.REASONING)
         return self._take_events()
+
+    def settle(self) -> None:
+        """Decides about whole tokens that are held back, where the output ends or a token shows what they are."""
 
     def reasoning_ends(self, place: int) -> None:
         """Notes where reasoning ended; what reasons again behind that is no part of the first."""
@@ -179,6 +184,22 @@ class Machine:
         kind = self.lexicon.kind(raw)
         row = self._row
         return row.on.get(kind, row.text)(self, raw) or self.state
+
+    def take(self, raw: str) -> None:
+        """Hands a token to the state at hand, as if it came now; its token ids have been seen to."""
+        kind = self.lexicon.kind(raw)
+        action = self._action(kind, raw) if kind else None
+        self._go((action or self._row.text)(self, raw))
+
+    def take_again(self, tokens: Sequence[str], place: int, state: State) -> None:
+        """Reads tokens from a place on once more, in another state; ids show none of them to be real."""
+        here, self.position = self.position, place
+        real, self.real = self.real, False
+        self._go(state)
+        for raw in tokens:
+            self.take(raw)
+            self.position += len(raw)
+        self.position, self.real = here, real
 
     def token_of(self, raw: str) -> str:
         """Returns the part of a marker that is one token of the family's tokenizer: all of it, in most formats."""
@@ -217,23 +238,31 @@ class Machine:
         self.position += len(text)
 
     def _marker(self, kind: str, raw: str) -> None:
-        row = self._row
-        action = row.on.get(kind)
         token = self.token_of(raw)
         self.real = bool(self._real) and self.announced(raw)
         if self.real:
             self.has_ids = True
-        elif action is not None and row.prose and self.out.quoting:
-            action = None
-            self.out.quote()
-        elif (row.json and self.in_string) or (row.exact and self.has_ids and token in self._spellings):
-            action = None
+        action = self._action(kind, raw)
         if self._real and self._real[token] > 0 and (action is not None or self.real):
             self._real[token] -= 1
-        self._go((action or row.text)(self, raw))
+        self._go((action or self._row.text)(self, raw))
         if self._real:
             self._ahead[token] -= 1
         self.position += len(raw)
+
+    def _action(self, kind: str, raw: str) -> Action | None:
+        """Returns what the state at hand does with a marker; None if it is text there."""
+        row = self._row
+        action = row.on.get(kind)
+        if action is None or self.real:
+            return action
+        if row.prose and self.out.quoting:
+            self.out.quote()
+            return None
+        is_letters = (row.json and self.in_string) or (
+            row.exact and self.has_ids and self.token_of(raw) in self._spellings
+        )
+        return None if is_letters else action
 
     def _go(self, state: State | None) -> None:
         if state is not None and state is not self.state:

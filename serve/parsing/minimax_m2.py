@@ -51,7 +51,7 @@ class MiniMaxM2(Qwen3Coder):
     def next_parameter_in_value(self, raw: str) -> State | None:
         """Takes a tag of a parameter in a value: the next one, if the end tag is missing, or letters of the value."""
         if not _PARAMETER.fullmatch(raw):
-            self.value(raw)
+            self.keep(raw)
             return None
         if self.has_opened("function", "block"):
             self.tag_in_value(raw)

@@ -135,7 +135,7 @@ class Qwen3Coder(XmlParameters):
         """Takes `<parameter name="key">` in a value: letters of it, unless the call itself is written so."""
         if self._by_attributes:
             return self.parameter_in_value(raw)
-        self.value(raw)
+        self.keep(raw)
         return None
 
     def follower(self, kind: str, raw: str) -> str:

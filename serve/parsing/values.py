@@ -10,6 +10,7 @@ from serve.parsing.inference import is_of
 from serve.parsing.strict_json import loads
 from serve.parsing.tools import Schema
 
+_CONTAINERS = frozenset({"array", "object"})
 _NO_NULL = 16  # a longer text is no spelling of null
 
 
@@ -24,6 +25,8 @@ class Value:
     """
 
     _streams = False
+    json_signs = ""
+    """The signs with which the text may begin as JSON; none if it is the value as it is."""
 
     def __init__(self, schema: Schema | None, root: Schema) -> None:
         self._schema = schema
@@ -66,6 +69,8 @@ class UntypedValue(Value):
         self._verbatim = verbatim
         self._streams = types == {"string"}
         self._nullable = types == {"string", "null"}
+        if not types.isdisjoint(_CONTAINERS):
+            self.json_signs = "{["
         self._first = True
         self._newlines = ""  # held back
         self._size = 0
@@ -121,6 +126,10 @@ class DsmlValue(Value):
         self._types = stated_types(schema, root)
         allowed = not self._types or "string" in self._types
         self._streams = allowed if is_string else is_string is None and self._types == {"string"}
+        if not self._streams and not is_string:
+            self.json_signs = '{["'
+        elif not self._streams and not self._types.isdisjoint(_CONTAINERS):
+            self.json_signs = "{["
 
     def _whole(self, text: str) -> str:
         if not self._is_string and self._is_json(text):

@@ -1,7 +1,22 @@
 """Where the value of an argument ends, in formats that write it as text in a tag of its own.
 
 Those are Qwen3-Coder's (with Step, MiMo and Nemotron), GLM's (with Hy3), MiniMax-M2's and DSML. A value may quote the
-very tags that end it, since agents edit parsers and write about formats.
+very tags that end it, since agents edit parsers and write about formats. What a tag in a value is, is decided by the
+first of these that says something:
+
+1. Token ids, where the tag is a token: a real one is markup, letters are text (`exact`).
+2. JSON. Where the schema allows an object or a list, and the value begins as one, a tag inside a string is a letter. It
+   is held back, with all behind it, up to the next tag outside of strings: if the value is JSON up to there, the tags
+   in it were letters. If it is none, all that was held back is read once more by the rules below, so that a string
+   which is never closed swallows nothing.
+3. What follows. A closing tag ends the value if the next token is one of its `followers`, and the value has not opened
+   a tag that it would close. An opening tag of another parameter of the tool ends it, too: a closing tag is missing.
+
+What this cannot know: whether a string, or a value without a schema, quotes a whole end of a call. In text,
+`</parameter></function>` ends the value, wherever the model meant to. `ambiguous_value` reports what can be seen of a
+wrong guess: a closing tag that stayed in the value without its opening tag, an opening tag that was never closed, half
+a tag at the end, JSON that was none with tags in its strings. A quotation that is complete by itself at the place where
+it was cut shows nothing of that, and only the schema of the arguments or text behind the call tell.
 """
 
 from __future__ import annotations
@@ -11,13 +26,16 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Set
 from typing import ClassVar
 
+from serve.parsing.json_scanner import JsonScanner
 from serve.parsing.machine import Action, Row, State
+from serve.parsing.strict_json import loads
 from serve.parsing.tool_call_block import Block
 from serve.parsing.values import Value
 
 END = ""  # the end of the output, as the kind of what follows a tag
 _TAG_AT_END = re.compile(r"</?[a-z][^<>\n]*>?\Z|[>/]\Z", re.IGNORECASE)
 _LONGEST_TAG = 64
+_MISREADINGS = 8  # in one output; each may cost another reading of all that follows
 
 
 class XmlValue(Block):
@@ -54,8 +72,12 @@ class XmlValue(Block):
         self._quoted: Counter[str] = Counter()  # opening tags in the value that wait for their closing tags, by kind
         self._odd = False  # the value may have ended too early or too late
         self._candidate = ""  # kind of the closing tag that is held back
-        self._held: list[str] = []  # that tag, and the blanks behind it
+        self._held: list[str] = []  # that tag and the blanks behind it, or a tag in a string of JSON and all behind it
         self._held_at = 0
+        self._may_be_json = False  # nothing says so far that the value is no JSON
+        self._strings: JsonScanner | None = None  # in the value; None while nothing but blanks has been looked at
+        self._followed = 0  # number of pieces in `raw` that it has read
+        self._misreadings = 0  # values that had begun as JSON and were none
 
     def begin_text(self, value: Value, begin: int) -> None:
         """Begins to read the text of a value at a place of the output."""
@@ -64,13 +86,80 @@ class XmlValue(Block):
         self._value_begin = begin
         self._quoted = Counter()
         self._odd = False
+        self._may_be_json = bool(value.json_signs) and self._misreadings < _MISREADINGS
+        self._strings = None
+        self._followed = self._value_at
+        self.in_string = False
 
-    def value(self, raw: str) -> None:
-        """Takes text of the value."""
+    def value(self, raw: str) -> State | None:
+        """Takes text of the value, or a tag inside a string of JSON."""
+        if self.in_string and self._strings and self.lexicon.kind(raw):
+            self._held, self._held_at = [raw], self.position
+            self.in_string = self._strings.feed_strings(raw)
+            return State.QUOTED
         self.raw.append(raw)
         text = self._value.feed(raw)
         if text:
             self.emit(text)
+        return None
+
+    # Strings of JSON
+
+    def _action(self, kind: str, raw: str) -> Action | None:
+        if self._may_be_json and self.state is State.VALUE:
+            self._follow_strings()
+        return super()._action(kind, raw)
+
+    def _follow_strings(self) -> None:
+        """Sees whether the value so far ends in a string of JSON; only tags need to know."""
+        text = "".join(self.raw[self._followed :])
+        self._followed = len(self.raw)
+        if self._strings is None:
+            text = text.lstrip()
+            if not text:
+                return
+            self._may_be_json = text[0] in self._value.json_signs
+            if not self._may_be_json:
+                return
+            self._strings = JsonScanner()
+        self.in_string = self._strings.feed_strings(text)
+
+    def read_quoted(self, raw: str) -> State:
+        """Takes what stands behind a tag in a string of JSON. A line break in a string shows that it is none."""
+        assert self._strings is not None  # which has shown the string
+        self._held.append(raw)
+        is_broken = self.in_string and "\n" in raw.partition('"')[0]
+        self.in_string = self._strings.feed_strings(raw)
+        if is_broken:
+            self._decide()
+        return self.state
+
+    def settle_quoted(self, raw: str) -> State:
+        """Takes a tag outside of strings, or a real one, which shows what those in strings were."""
+        self._decide()
+        self.take(raw)
+        return self.state
+
+    def end_quoted(self, raw: str) -> State:
+        self.settle()
+        return self.state
+
+    def settle(self) -> None:
+        while self.state is State.QUOTED:
+            self._decide()
+
+    def _decide(self) -> None:
+        """Takes the tags in strings as letters if the value is JSON up to here; else reads them as tags after all."""
+        held, self._held = self._held, []
+        if not self.in_string and _is_json("".join([*self.raw[self._value_at :], *held])):
+            self._go(State.VALUE)
+            self._add("".join(held))
+            self._followed = len(self.raw)
+            return
+        self._misreadings += 1
+        self._odd |= not (self.has_ids and self._row.exact)  # ids leave no doubt
+        self.in_string = self._may_be_json = False
+        self.take_again(held, self._held_at, State.VALUE)
 
     def cut_value(self, raw: str) -> State:
         """Ends the output inside the value."""
@@ -88,8 +177,19 @@ class XmlValue(Block):
     def tag_in_value(self, raw: str) -> State | None:
         """Takes an opening tag as letters of the value."""
         self._quoted[self.lexicon.kind(raw)] += 1
-        self.value(raw)
+        self.keep(raw)
         return None
+
+    def keep(self, raw: str) -> None:
+        """Takes a tag outside of strings of JSON as letters of the value, which is no JSON then."""
+        self.in_string = self._may_be_json = False
+        self._add(raw)
+
+    def _add(self, raw: str) -> None:
+        self.raw.append(raw)
+        text = self._value.feed(raw)
+        if text:
+            self.emit(text)
 
     def maybe_close(self, raw: str) -> State | None:
         """Holds a closing tag back until the next token shows whether it closes the value."""
@@ -157,7 +257,7 @@ class XmlValue(Block):
             self._quoted[opening] -= 1
         elif opening:
             self._odd = True
-        self.value("".join(self._held))
+        self.keep("".join(self._held))
 
     def close_value(self) -> State:
         """Takes the tag held back as real: ends the value, and the call if that is what the tag ends."""
@@ -198,7 +298,17 @@ def value_rows(on: Mapping[str, Action], *, exact: bool = False) -> dict[State, 
 
     Behind a closing tag every token is looked at, markers too, so that its row names none.
     """
+    settle = dict.fromkeys(on, XmlValue.settle_quoted)
     return {
-        State.VALUE: Row(text=XmlValue.value, on=on, end=XmlValue.cut_value, exact=exact),
+        State.VALUE: Row(text=XmlValue.value, on=on, end=XmlValue.cut_value, json=True, exact=exact),
+        State.QUOTED: Row(text=XmlValue.read_quoted, on=settle, end=XmlValue.end_quoted, json=True, exact=exact),
         State.CLOSING: Row(text=XmlValue.after_maybe, end=XmlValue.cut_maybe),
     }
+
+
+def _is_json(text: str) -> bool:
+    try:
+        loads(text)
+    except ValueError:
+        return False
+    return True

@@ -1,4 +1,4 @@
-"""Turns the text of an XML parameter into the value that the tool's JSON schema asks for."""
+"""Which JSON type the text of an argument gets: turns it into the value that the tool's schema asks for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""The grammar of GLM 4.5 to 5, Ling 3 and Hy3: a name, and each argument as a pair of a key and a value."""
+"""The grammar of GLM 4.5 to 5, Ling 3 and Hy3: a name, and each argument as a pair of a key and a value.
+
+Where a value ends is decided in `xml_value.py`. All between its tags belongs to it, newlines too (`verbatim`, see
+`values.py`); which JSON type it gets is decided in `coercion.py`.
+"""
 
 from __future__ import annotations
 

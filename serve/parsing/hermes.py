@@ -1,4 +1,8 @@
-"""The grammar of Qwen3 (Hermes): one JSON object with name and arguments in each `<tool_call>`."""
+"""The grammar of Qwen3 (Hermes): one JSON object with name and arguments in each `<tool_call>`.
+
+Where the object ends, and which part of it is the arguments, is decided in `envelope.py`, by the brackets and strings
+that `json_scanner.py` counts.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The grammar of Kimi K2, K2.5 and K2.6: sections of calls between special tokens, JSON arguments."""
+"""The grammar of Kimi K2, K2.5 and K2.6: sections of calls between special tokens, JSON arguments.
+
+The tool that a call's id means is found in `names.py`, or by the arguments in `inference.py`.
+"""
 
 from __future__ import annotations
 

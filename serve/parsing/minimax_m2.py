@@ -20,8 +20,9 @@ _PARAMETER = re.compile(r"""<parameter name=\s*(?:"[^"]*"|'[^']*'|[^\s"'/]+)\s*>
 class MiniMaxM2(Qwen3Coder):
     """`<minimax:tool_call><invoke name="f"><parameter name="k">v</parameter></invoke></minimax:tool_call>`.
 
-    Qwen3-Coder's format with other tags. Values are verbatim, and end tags that are missing are reported: a call that
-    speculation has damaged looks like that.
+    Qwen3-Coder's format with other tags, so that its table is the base of this one. Values are verbatim, and end tags
+    that are missing are reported: a call that speculation has damaged looks like that. Where a value ends: see
+    `xml_value.py`; which JSON type it gets: `values.py` and `coercion.py`.
     """
 
     call_openers: ClassVar = ("<minimax:tool_call>",)

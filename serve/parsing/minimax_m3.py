@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from serve.parsing.coercion import stated_types
-from serve.parsing.elements import ITEM, Element, child_schema, property_schema, takes_lists, values_of
 from serve.parsing.events import ViolationKind
 from serve.parsing.lexer import Lexicon
 from serve.parsing.machine import Row, State
+from serve.parsing.minimax_m3_elements import ITEM, Element, child_schema, property_schema, takes_lists, values_of
 from serve.parsing.prose import Prose, content_row, reasoning_row
 from serve.parsing.tool_call_block import Block
 from serve.parsing.tools import Schema
@@ -41,7 +41,8 @@ class MiniMaxM3(TaggedArguments):
     """`M<tool_call>M<invoke name="f">M<key>valueM</key>M</invoke>M</tool_call>`, where M is the mark.
 
     A parameter that the schema says to be a string streams. All others wait for their end tag: they may hold elements,
-    and only the schema tells an object from a list.
+    and only the schema tells an object from a list. Where a value ends is decided here; what JSON comes of it, in
+    `minimax_m3_elements.py`, and of a text in `coercion.py`.
     """
 
     thinking_tags: ClassVar = ("<mm:think>", "</mm:think>")

@@ -1,4 +1,4 @@
-"""Reads which declared tool a name means that a model, or an engine's parser, has spelt in another way."""
+"""Which declared tool the name or id of a call means, however a model or an engine's parser has spelt it."""
 
 from __future__ import annotations
 

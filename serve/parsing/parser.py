@@ -1,12 +1,12 @@
-"""The parsers by name, for a stream and for a complete text."""
+"""The parsers by name, for a stream and for a complete text. Which one a model gets, `families.py` says."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from serve.parsing.deepseek import DeepSeekV3, DeepSeekV31
-from serve.parsing.dsml import DeepSeekV4, DeepSeekV32, DeepSeekV41
+from serve.parsing.deepseek_dsml import DeepSeekV4, DeepSeekV32, DeepSeekV41
+from serve.parsing.deepseek_v3 import DeepSeekV3, DeepSeekV31
 from serve.parsing.events import Event, ParsedMessage, fold
 from serve.parsing.glm import Glm, HyV3, HyV4, Ling3
 from serve.parsing.harmony import Harmony

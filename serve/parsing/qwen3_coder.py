@@ -1,6 +1,8 @@
 """The grammar of Qwen3-Coder, 3.5 and 3.6: XML calls whose values the tool's schema turns into JSON.
 
-These models fall back now and then on what others write: one JSON object in the block, or names as attributes.
+These models fall back now and then on what others write: one JSON object in the block, or names as attributes. Where a
+value ends is decided in `xml_value.py`, which of its newlines are markup in `values.py`, which JSON type it gets in
+`coercion.py`; an object in the block is read as in `hermes.py`.
 """
 
 from __future__ import annotations

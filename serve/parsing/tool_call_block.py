@@ -1,4 +1,4 @@
-"""The opening tag that both `<tool_call>` formats share, and that prose may quote."""
+"""The block around a call, mostly `<tool_call>`: whether its opening tag begins a call or is quoted in prose."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Turns the text of one parameter into JSON: strings stream, all else waits for its closing tag."""
+"""Turns the text of one argument into JSON: strings stream, all else waits for its closing tag.
+
+A class for each way in which a format tells the type. Blanks around the text that are markup are taken off here.
+"""
 
 from __future__ import annotations
 

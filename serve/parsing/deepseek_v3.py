@@ -1,4 +1,7 @@
-"""The grammars of DeepSeek V3, R1 and V3.1: sections of calls between special tokens, JSON arguments, no ids."""
+"""The grammars of DeepSeek V3, R1 and V3.1: sections of calls between special tokens, JSON arguments, no ids.
+
+The table is Kimi K2's with the few rows that differ: text between and behind calls is content, as there.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""The grammar of DeepSeek V3.2, V4 and V4.1 (DSML): XML calls whose tags carry a token, and typed values."""
+"""The grammar of DeepSeek V3.2, V4 and V4.1 (DSML): XML calls whose tags carry a token, and typed values.
+
+A call ends the turn: text behind one is reported as `stray_text` and is no content. Where a value ends is decided in
+`xml_value.py`, which JSON type it gets in `values.py`.
+"""
 
 from __future__ import annotations
 
@@ -85,8 +89,7 @@ class Tag:
 class Dsml(TaggedArguments, Turns):
     """`<｜DSML｜tool_calls><｜DSML｜invoke name="f"><｜DSML｜parameter name="k" string="true">v</｜DSML｜parameter>…`.
 
-    The three models write the same with other names for the wrapper. A call ends the turn: text behind it is reported
-    and no content.
+    The three models write the same with other names for the wrapper.
     """
 
     call_openers: ClassVar = tuple(f"<{bars}{name}>" for bars in _BARS[:2] for name in _WRAPPERS)

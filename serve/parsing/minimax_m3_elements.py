@@ -1,4 +1,4 @@
-"""Nested elements in the arguments of a call, and the JSON that the tool's schema makes of them."""
+"""What JSON the tool's schema makes of the nested elements in the arguments of MiniMax-M3."""
 
 from __future__ import annotations
 

@@ -15,8 +15,8 @@ from serve.limits.answer_meter import Meter
 from serve.limits.estimate import Estimates, RequestSize
 from serve.limits.usage import Usage
 from serve.load.board import PERIOD_S, Figures, LoadBoard
-from serve.routing.class_queue import Asker
 from serve.routing.endpoint import Endpoint
+from serve.routing.fair_queue import Asker
 from serve.routing.leases import Lease, Leases
 from serve.routing.waiting_room import WaitingTerms
 from serve.shared.report import Reporter

@@ -28,7 +28,7 @@ from serve.proxy.held import Held
 from serve.proxy.routed_request import RoutedRequest
 from serve.request.body_reader import BodyReader
 from serve.request.completion import CHAT_PATH
-from serve.routing.class_queue import Asker
+from serve.routing.fair_queue import Asker
 from serve.routing.pool import Pool
 
 log = logging.getLogger("ray.serve.specgate.echo")

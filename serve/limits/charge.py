@@ -14,7 +14,7 @@ from serve.limits.quota import Spending
 from serve.limits.request_limits import RequestLimits
 from serve.limits.slice import Reservation
 from serve.limits.usage import Tally, Usage
-from serve.routing.class_queue import Turn
+from serve.routing.fair_queue import Turn
 
 _OK = 200
 _FAILED = 400

@@ -17,7 +17,7 @@ from serve.limits.charge import NULL_CHARGE, AnyCharge
 from serve.proxy.attribution import Attribution
 from serve.proxy.keep_alive import KeepAlive
 from serve.request.body_limit import read_body
-from serve.routing.class_queue import Asker
+from serve.routing.fair_queue import Asker
 from serve.stream.frame import Frame
 from serve.stream.line import Stage
 from serve.telemetry.spans import fail

@@ -9,7 +9,7 @@ from serve.limits.charge import NULL_CHARGE, AnyCharge
 from serve.proxy.attribution import Attribution
 from serve.request.completion import CompletionRequest
 from serve.request.patch import BodyPatch
-from serve.routing.class_queue import ANONYMOUS, Asker
+from serve.routing.fair_queue import ANONYMOUS, Asker
 from serve.stream.continuation import Continuation, MoreText
 
 

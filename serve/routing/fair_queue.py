@@ -6,15 +6,196 @@ to cost is estimated when it gets a slot, and corrected when it has used it.
 """
 
 from collections import Counter
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
+
+from msgspec import Struct
 
 from serve.config.access import PRIORITIES, RequestPriority
-from serve.routing.class_queue import Asker, ClassQueue, Turn
 from serve.routing.reserved_slots import ReservedSlots
 
 T = TypeVar("T", bound=Hashable)
+
+_LEAST_COST = 1.0  # or requests that cost nothing would be next for ever
+_KEPT_SHARE = 0.1  # that a tenant has at least at each gateway replica, whatever it has at others
+_KEPT_REPORTS = 20  # for which a tenant that is busy elsewhere keeps what it is behind here
+
+
+class Asker(Struct, frozen=True):
+    """On whose behalf a request asks for a slot.
+
+    Attributes:
+        tenant: Its name.
+        weight: Its share where tenants compete, relative to the others'.
+        rank: The place of the request's priority in `PRIORITIES`; 0 is served first.
+        cost: What the request will probably cost, in any unit that all requests of a gateway share.
+        queued: The most requests of its tenant that may wait for one pool; None for no limit of its own.
+    """
+
+    tenant: str
+    weight: float = 1.0
+    rank: int = PRIORITIES.index("standard")
+    cost: float = _LEAST_COST
+    queued: int | None = None
+
+
+ANONYMOUS = Asker("default")
+
+
+class Turn:
+    """One request's turn, and the charge to its tenant for it.
+
+    Args:
+        class_: Where it is charged.
+        asker: Whose it is; its cost is charged until `settle` tells another one.
+
+    Attributes:
+        used: Returns what the request has used, in the unit of `Asker.cost`; None if nobody measures that.
+    """
+
+    __slots__ = ("_asker", "_charged", "_class", "used")
+
+    def __init__(self, class_: "ClassQueue[Any]", asker: Asker) -> None:
+        self._class = class_
+        self._asker = asker
+        self._charged = max(asker.cost, _LEAST_COST)
+        self.used: Callable[[], float] | None = None
+        class_.charge(asker, self._charged)
+
+    def settle(self, cost: float) -> None:
+        """Charges what the request has used instead of what it was charged before.
+
+        Args:
+            cost: In the unit of `Asker.cost`.
+        """
+        cost = max(cost, _LEAST_COST)
+        self._class.charge(self._asker, cost - self._charged)
+        self._charged = cost
+
+    def undo(self) -> None:
+        """Charges nothing: the request never used what it was given."""
+        self._class.charge(self._asker, -self._charged)
+        self._charged = 0.0
+
+    def end(self) -> None:
+        """Says that the request has its slot no longer, before that is handed on.
+
+        What the request has used is charged first, because who is next depends on it.
+        """
+        if self.used is not None:
+            self.settle(self.used())
+        self._class.end()
+
+
+class ClassQueue(Generic[T]):
+    """The items of one class of priority.
+
+    Args:
+        rank: Of the class.
+        reserved: Counts the slots that its items get; None if nobody wants to know.
+
+    Attributes:
+        waiting: By tenant, oldest first; tenants without an item are not in it.
+    """
+
+    def __init__(self, rank: int, reserved: ReservedSlots | None) -> None:
+        self._rank = rank
+        self._reserved = reserved
+        self.waiting: dict[str, dict[T, None]] = {}
+        self._joined_s: dict[T, float] = {}
+        self._counters: dict[str, float] = {}
+        self._running = 0  # items that have a slot
+        self._served = ""  # the tenant that was served last
+        self._given: dict[str, float] = {}  # since the last report
+        self._reported: Mapping[str, float] = {}
+        self._elsewhere: frozenset[str] = frozenset()  # tenants with requests at other gateway replicas
+        self._kept = 0.0
+
+    def __len__(self) -> int:
+        return len(self._joined_s)
+
+    def join(self, item: T, asker: Asker, now_s: float) -> None:
+        if asker.tenant not in self.waiting:
+            self.lift(asker)
+            self.waiting[asker.tenant] = {}
+        self.waiting[asker.tenant][item] = None
+        self._joined_s[item] = now_s
+
+    def leave(self, item: T, asker: Asker) -> None:
+        items = self.waiting[asker.tenant]
+        del items[item], self._joined_s[item]
+        if not items:
+            del self.waiting[asker.tenant]
+
+    def lift(self, asker: Asker) -> None:
+        """Takes from a tenant that comes back what it would have saved up while it wanted nothing.
+
+        It keeps enough for as many requests to be next as run now. If it kept one, a tenant whose requests come at
+        random, and that uses less than its share, would wait as one that uses more, whenever two of them meet.
+        """
+        tenant = asker.tenant
+        if tenant in self.waiting:
+            return
+        counters = self._counters
+        floor = min(map(counters.__getitem__, self.waiting)) if self.waiting else counters.get(self._served, 0.0)
+        kept = max(1, self._running) * asker.cost / asker.weight
+        if tenant in self._elsewhere:  # it never went away
+            kept = max(kept, self._kept)
+        counters[tenant] = max(counters.get(tenant, 0.0), floor - kept)
+
+    def begin(self, asker: Asker) -> Turn:
+        self._served = asker.tenant
+        self._running += 1
+        if self._reserved is not None:
+            self._reserved.take(self._rank)
+        return Turn(self, asker)
+
+    def end(self) -> None:
+        self._running -= 1
+        if self._reserved is not None:
+            self._reserved.give_back(self._rank)
+
+    def charge(self, asker: Asker, cost: float) -> None:
+        share = cost / asker.weight
+        self._counters[asker.tenant] += share
+        self._given[asker.tenant] = self._given.get(asker.tenant, 0.0) + share
+
+    def report(self) -> Mapping[str, float]:
+        self._reported, self._given = {**dict.fromkeys(self.waiting, 0.0), **self._given}, {}
+        return self._reported
+
+    def merge(self, others: Mapping[str, float]) -> None:
+        """Adds what others gave, but only by how much it differs between tenants that compete here.
+
+        What a tenant was given where it was alone takes nothing from anybody. And no tenant is put back so far that it
+        keeps less than `_KEPT_SHARE` of its share here, whatever it has elsewhere.
+        """
+        here = {tenant: others.get(tenant, 0.0) for tenant in (*self.waiting, *self._reported)}
+        share = max(0.0, sum(self._reported.values())) / max(1, len(here))
+        self._elsewhere = frozenset(others)
+        self._kept = _KEPT_REPORTS * share
+        least = min(here.values(), default=0.0)
+        most = max(here.values(), default=0.0) - least
+        if most > 0.0:
+            # Whom `b` puts back gets, of k tenants, its share less (k - 1) / k of `b`.
+            bound = (1.0 - _KEPT_SHARE) * share * len(here) / (len(here) - 1)
+            for tenant, cost in here.items():
+                self._counters[tenant] += (cost - least) * min(1.0, bound / most)
+
+    def first(self) -> T:
+        """Returns the oldest item of the tenant with the lowest counter; of equal ones, of the one that came first."""
+        tenant = min(self.waiting, key=self._counters.__getitem__)
+        return next(iter(self.waiting[tenant]))
+
+    def joined_before(self, time_s: float) -> list[T]:
+        """Returns what has been here since before a time, oldest first."""
+        early: list[T] = []
+        for item, joined_s in self._joined_s.items():
+            if joined_s > time_s:
+                break
+            early.append(item)
+        return early
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 from policies.decide import slot_order
 from serve.errors import GatewayError
-from serve.routing.class_queue import Asker
 from serve.routing.endpoint import Endpoint
+from serve.routing.fair_queue import Asker
 from serve.routing.hold import Hold
 from serve.routing.pool import Pool
 from serve.routing.session_affinity import Affinity

@@ -2,8 +2,8 @@
 
 from contextlib import AbstractAsyncContextManager
 
-from serve.routing.class_queue import Turn
 from serve.routing.endpoint import Endpoint
+from serve.routing.fair_queue import Turn
 
 
 class Hold(AbstractAsyncContextManager[Endpoint]):

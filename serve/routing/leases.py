@@ -10,9 +10,8 @@ from functools import partial
 from typing import Any
 
 from serve.config.access import RequestPriority
-from serve.routing.class_queue import ANONYMOUS, Asker, Turn
 from serve.routing.endpoint import Endpoint
-from serve.routing.fair_queue import QueueReport
+from serve.routing.fair_queue import ANONYMOUS, Asker, QueueReport, Turn
 from serve.routing.hold import Hold
 from serve.routing.session_affinity import NOWHERE
 from serve.routing.waiting_room import Place, WaitingRoom, WaitingTerms

@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from serve.config.access import RequestPriority
-from serve.routing.class_queue import ANONYMOUS, Asker
 from serve.routing.endpoint import Endpoint
-from serve.routing.fair_queue import QueueReport
+from serve.routing.fair_queue import ANONYMOUS, Asker, QueueReport
 from serve.routing.hold import Hold
 from serve.routing.session_affinity import NO_AFFINITY, Affinity
 

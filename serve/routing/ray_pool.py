@@ -14,9 +14,8 @@ from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError
 from ray.serve.handle import DeploymentHandle, ReplicaSelection
 
 from serve.errors import PoolUnavailableError
-from serve.routing.class_queue import ANONYMOUS, Asker
 from serve.routing.endpoint import Endpoint, url_of
-from serve.routing.fair_queue import QueueReport
+from serve.routing.fair_queue import ANONYMOUS, Asker, QueueReport
 from serve.routing.hold import Hold
 from serve.routing.leases import IDLE_TIMEOUT_S, Lease, Leases
 from serve.routing.outages import Outages

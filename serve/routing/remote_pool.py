@@ -7,9 +7,8 @@ from hashlib import blake2b
 from typing import Any
 
 from serve.errors import PoolUnavailableError
-from serve.routing.class_queue import ANONYMOUS, Asker, Turn
 from serve.routing.endpoint import Endpoint
-from serve.routing.fair_queue import QueueReport
+from serve.routing.fair_queue import ANONYMOUS, Asker, QueueReport, Turn
 from serve.routing.hold import Hold
 from serve.routing.outages import Outages
 from serve.routing.pool import HEAD_START_S, Occupancy

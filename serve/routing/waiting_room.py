@@ -7,8 +7,7 @@ from typing import Generic, TypeVar
 
 from serve.config.access import ReservedClass
 from serve.errors import OverloadedError, PoolUnavailableError
-from serve.routing.class_queue import Asker, Turn
-from serve.routing.fair_queue import FairQueue
+from serve.routing.fair_queue import Asker, FairQueue, Turn
 from serve.routing.reserved_slots import ReservedSlots
 
 T = TypeVar("T")

@@ -28,7 +28,7 @@ from serve.proxy.held import Held
 from serve.proxy.relay import PIECE_BYTES
 from serve.proxy.routed_request import RoutedRequest
 from serve.request.beside import beside
-from serve.routing.class_queue import ANONYMOUS
+from serve.routing.fair_queue import ANONYMOUS
 from serve.shadow.pairs import PairCounts
 from serve.stream.line import Line
 

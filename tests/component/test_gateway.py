@@ -23,8 +23,8 @@ from serve.gateway.endpoints import explanation
 from serve.proxy.exchange import Exchange
 from serve.quarantine.live import LivePolicy
 from serve.request.body_reader import RequestReader
-from serve.routing.class_queue import Asker
 from serve.routing.endpoint import Endpoint
+from serve.routing.fair_queue import Asker
 from serve.routing.remote_pool import RemotePool
 from serve.routing.session_affinity import Affinity
 

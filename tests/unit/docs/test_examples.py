@@ -23,7 +23,7 @@ from serve.guard.core import json_ahead, rescue, schema_budget
 from serve.limits import accounts, bucket, usage
 from serve.limits import slice as slice_
 from serve.parsing import strict_json
-from serve.routing import class_queue
+from serve.routing import fair_queue
 from serve.shared import report
 
 ROOT = Path(__file__).parents[3]
@@ -120,7 +120,7 @@ def test_files_of_this_repository_that_commands_are_given_hold_a_gateway() -> No
         ("explanation/limits", report, "SETTLE_S", "nothing for {:g} s"),
         ("explanation/limits", bucket, "FORGET_S", "silent for {:g} s"),
         ("explanation/limits", slice_, "_AHEAD_S", "about {:g} s of what it spent"),
-        ("explanation/limits", class_queue, "_KEPT_REPORTS", "up to {} s of what it is behind"),
+        ("explanation/limits", fair_queue, "_KEPT_REPORTS", "up to {} s of what it is behind"),
         ("how-to/use-the-admin-api", transcript, "MOST", "the last {} reruns"),
         ("how-to/manage-keys", oidc, "_LEEWAY_S", "give or take {:g} s"),
         ("reference/metrics", usage, "_MOST_TENANTS", "at most {} names"),

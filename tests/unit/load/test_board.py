@@ -13,9 +13,8 @@ from serve.errors import SharedStateError
 from serve.load.board import Figures, LoadBoard, SharedLoad
 from serve.load.live_load import NULL_LOAD, LiveLoad
 from serve.load.report import LoadReport, total
-from serve.routing.class_queue import Asker
 from serve.routing.endpoint import Endpoint
-from serve.routing.fair_queue import QueueReport
+from serve.routing.fair_queue import Asker, QueueReport
 from serve.routing.remote_pool import RemotePool
 from serve.shared.link import LocalLink
 from serve.shared.report import Acknowledgement, Report

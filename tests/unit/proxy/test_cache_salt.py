@@ -18,7 +18,7 @@ from serve.proxy.cache_salt import knows_salts
 from serve.proxy.outgoing import OutgoingRequests
 from serve.proxy.routed_request import RoutedRequest
 from serve.request.body_reader import RequestReader
-from serve.routing.class_queue import Asker
+from serve.routing.fair_queue import Asker
 from serve.routing.prefix_index import PrefixIndex, blocks_of
 
 VLLM = {"engine": "vllm", "engine_version": "0.19.1", "method": "none"}

@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serve.config.access import PRIORITIES
-from serve.routing.class_queue import Asker
-from serve.routing.fair_queue import FairQueue, QueueReport
+from serve.routing.fair_queue import Asker, FairQueue, QueueReport
 
 STARVE_S = 10.0
 INTERACTIVE, STANDARD, BATCH = range(len(PRIORITIES))

@@ -11,8 +11,8 @@ from support.clock import settle
 from support.holds import as_hold
 
 from serve.errors import GatewayError, OverloadedError
-from serve.routing.class_queue import ANONYMOUS, Asker
 from serve.routing.endpoint import Endpoint
+from serve.routing.fair_queue import ANONYMOUS, Asker
 from serve.routing.first_free import Slot, first_free
 from serve.routing.remote_pool import RemotePool
 from serve.routing.session_affinity import NO_AFFINITY, Affinity

@@ -11,9 +11,8 @@ from support.clock import LoopClock, settle
 from serve.config.access import PRIORITIES, ReservedClass
 from serve.config.gateway import GatewayConfig
 from serve.errors import ConfigError
-from serve.routing.class_queue import Asker, Turn
 from serve.routing.endpoint import Endpoint
-from serve.routing.fair_queue import FairQueue, QueueReport
+from serve.routing.fair_queue import Asker, FairQueue, QueueReport, Turn
 from serve.routing.leases import Lease, Leases
 from serve.routing.remote_pool import RemotePool
 from serve.routing.reserved_slots import ReservedSlots

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from serve.errors import EngineError, OverloadedError, PoolUnavailableError
-from serve.routing.class_queue import Asker
+from serve.routing.fair_queue import Asker
 from serve.routing.waiting_room import WaitingRoom, WaitingTerms
 
 RED, GREEN = Asker("red"), Asker("green")

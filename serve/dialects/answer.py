@@ -14,7 +14,7 @@ import msgspec
 
 from serve.errors import EngineError, encode_json
 from serve.guard.core import LIVE_NOTE, stop_of
-from serve.stream.ending import INCOMPLETE, is_finish
+from serve.stream.ending import INCOMPLETE, finish_of, is_finish
 
 REASONING = "reasoning"
 TEXT = "text"
@@ -117,7 +117,7 @@ class Answer:
             if isinstance(delta, dict):
                 self._read(delta, texts)
             if finish := choice.get("finish_reason"):
-                self.finish_reason = str(finish)
+                self.finish_reason = finish_of(str(finish))
                 stop = stop_of(choice)
                 self.stop = stop if isinstance(stop, str) else None
             if choice.get("specgate") is not None:

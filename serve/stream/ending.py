@@ -17,15 +17,15 @@ from msgspec import Raw, Struct
 from serve.errors import EngineError
 from serve.http1.sse import CR, LF, decode_chunk
 
-# OpenAI's finish reasons, and those of other servers for the same: vLLM, TGI, Mistral, and what stands before Anthropic
-# and Google. An engine that gave up says `abort`, `error` or something of its own.
-_FINISHED = frozenset(
-    {
-        *("stop", "length", "tool_calls", "function_call", "content_filter"),
-        *("repetition", "eos", "eos_token", "stop_sequence", "model_length"),
-        *("end_turn", "max_tokens", "tool_use", "tool_call", "refusal", "safety", "recitation", "complete"),
-    }
-)
+# OpenAI's finish reasons by those of other servers: vLLM, TGI, Mistral, and what stands before Anthropic and Google. An
+# engine that gave up says `abort`, `error` or something of its own.
+_FINISHED = {
+    **{reason: reason for reason in ("stop", "length", "tool_calls", "function_call", "content_filter")},
+    **dict.fromkeys(("repetition", "eos", "eos_token", "stop_sequence", "end_turn", "complete"), "stop"),
+    **dict.fromkeys(("max_tokens", "model_length"), "length"),
+    **dict.fromkeys(("tool_use", "tool_call"), "tool_calls"),
+    **dict.fromkeys(("refusal", "safety", "recitation"), "content_filter"),
+}
 _KINDS = ("object", "type", "status", "event", "level", "severity")  # members whose value names what a chunk is
 _BAD_KINDS = ("error", "exception", "failed", "failure", "fatal")  # or the end of it: `server_error`, `response.failed`
 _NO_ERROR = re.compile(r"no\W?_?error")
@@ -48,6 +48,11 @@ INCOMPLETE = "The engine ended the stream before the answer was complete."
 def is_finish(reason: Any) -> bool:
     """Returns whether a finish reason stands for the end of an answer, and not for one that was given up."""
     return isinstance(reason, str) and reason.lower() in _FINISHED
+
+
+def finish_of(reason: str) -> str:
+    """Returns what OpenAI calls a finish reason; one that stands for no end is returned as it is."""
+    return _FINISHED.get(reason.lower(), reason)
 
 
 def failed(words: str = "") -> EngineError:

@@ -19,7 +19,7 @@ from serve.guard.core.severity import Severity, delivered_at_last, tolerated
 from serve.guard.core.state import GuardState
 from serve.guard.core.token_details import details_of
 from serve.guard.core.verdict import Outcome, Verdict
-from serve.stream.ending import is_finish
+from serve.stream.ending import finish_of, is_finish
 
 Chunk = dict[str, Any]
 _OPEN = GuardState.OPEN  # compared for every token, and an attribute of an enum is slow to look up
@@ -313,6 +313,8 @@ class Guard:
         if reason is not None and not is_finish(reason):
             self._attempt.fail(Outcome.FAILED, f"the engine gave the answer up ({reason})")
             reason = None
+        elif reason is not None:
+            reason = finish_of(reason)
         tokens = details_of(choice) if choice.get("logprobs") or choice.get("token_ids") else None
         steps = guard.feed(delta, reason, None if reason is None else stop_of(choice), tokens)
         only = len(steps) == len(chunk["choices"]) == 1 and view.first and choice.get("finish_reason") is None

@@ -12,7 +12,8 @@ docs/explanation/guard.md); those that hang on settings or on the request are be
 
 So arguments with a member that the schema forbids reach the client if the tool is not `strict` and no rerun was better:
 a model that writes them again means them, its client asked for no guarantee, and would rather judge such a call than
-get none. With a strict tool, or in mode `strict`, they are `HARD` and never do.
+get none. With a strict tool, or in mode `strict`, they are `HARD`, and only `on_failure: unclean` lets them out. What
+becomes of arguments whose schema could not be judged is the setting `unjudged`.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serve.errors import EngineError
-from serve.stream.ending import Ending, error_around, error_in, is_finish, whole_failure
+from serve.stream.ending import Ending, error_around, error_in, finish_of, is_finish, whole_failure
 
 CHOICE = {"index": 0, "delta": {"content": '"error": "x"'}, "finish_reason": None}
 
@@ -77,6 +77,10 @@ def test_an_answer_is_complete_once_every_choice_that_began_has_ended(
         assert (ending.feed_chunk(chunk) if parsed else ending.feed(msgspec.json.encode(chunk))) is None
     begun, ended = {index for index, _ in said}, {index for index, reason in said if reason}
     assert ending.complete == (bool(begun) and begun == ended)
+
+
+def test_a_finish_reason_that_is_no_end_is_told_as_it_is() -> None:
+    assert [finish_of(reason) for reason in ("abort", "Error", "")] == ["abort", "Error", ""]
 
 
 @pytest.mark.parametrize("reason", ["abort", "error", "insufficient_system_resource", "", None, 7, ["stop"]])

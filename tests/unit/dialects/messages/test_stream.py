@@ -128,6 +128,7 @@ def test_a_stream_that_the_engine_did_not_end_has_no_end_here_either() -> None:
         (chunk({"content": "x"}, "stop", stop_reason="END"), "stop_sequence", "END"),
         (chunk({"content": "x"}, "stop", stop_reason=151645), "end_turn", None),
         (chunk({"content": "x"}, "length"), "max_tokens", None),
+        (chunk({"content": "x"}, "model_length"), "max_tokens", None),
         (chunk({"content": "x"}, "content_filter"), "refusal", None),
         (chunk({"content": "x"}, "tool_calls"), "end_turn", None),
         (chunk(call("{}"), "stop"), "tool_use", None),

@@ -147,7 +147,12 @@ class TestEnd:
             assert response["status"] == "completed"
 
     @pytest.mark.parametrize(
-        ("finish", "reason"), [("length", "max_output_tokens"), ("content_filter", "content_filter")]
+        ("finish", "reason"),
+        [
+            ("length", "max_output_tokens"),
+            ("MAX_TOKENS", "max_output_tokens"),
+            ("content_filter", "content_filter"),
+        ],
     )
     def test_a_cut_answer_is_incomplete(self, finish: str, reason: str) -> None:
         events = encoded([chunk({"content": "Once upon"}), chunk({}, finish)])

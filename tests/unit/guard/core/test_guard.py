@@ -166,16 +166,25 @@ def test_observing_changes_nothing_and_judges_all_the_same() -> None:
     assert guard.verdicts[0].outcome is Outcome.INVALID_JSON
 
 
-def test_an_answer_cut_by_length_is_no_corruption_and_keeps_its_whole_calls() -> None:
+@pytest.mark.parametrize("reason", ["length", "max_tokens", "MAX_TOKENS", "model_length"])
+def test_an_answer_cut_by_length_is_no_corruption_and_keeps_its_whole_calls(reason: str) -> None:
     body = tools_request()
     guard = Guard(GuardConfig(), body)
     first, cut = call(0, "get_weather", GOOD), call(1, "plan_trip", '{"city": "Be')
-    sent = through(guard, [chunk(calls(first)), chunk(calls(cut)), chunk({}, "length")])
+    sent = through(guard, [chunk(calls(first)), chunk(calls(cut)), chunk({}, reason)])
     message = read(sent)
     assert [name for name, _ in calls_of(message)] == ["get_weather"]
     assert message["finish"] == ["length"]
     verdict = guard.verdicts[0]
     assert (verdict.outcome, verdict.counts) == (Outcome.TRUNCATED, False)
+
+
+@pytest.mark.parametrize(
+    ("engines", "clients"), [("max_tokens", "length"), ("SAFETY", "content_filter"), ("eos_token", "stop")]
+)
+def test_a_client_gets_openais_word_for_the_end_of_an_answer(engines: str, clients: str) -> None:
+    guard = Guard(GuardConfig(), tools_request())
+    assert read(through(guard, [chunk({"content": "Hm."}, engines)]))["finish"] == [clients]
 
 
 def test_calls_with_odd_indices_late_names_nulls_and_twin_ids_come_out_in_order() -> None:

@@ -59,7 +59,7 @@ class DialectApi(Api):
         Raises:
             InvalidRequestError: The body can't be translated.
         """
-        translated = await beside(len(body) > LONG_BODY_BYTES, self._decode, body, exchange.headers)
+        translated = await beside(len(body) > LONG_BODY_BYTES, self._decode, body)
         self._translated = translated
         if translated.dropped:
             exchange.attribution.headers["x-specgate-dropped"] = dropped_header(translated.dropped)
@@ -67,9 +67,9 @@ class DialectApi(Api):
             exchange.keep_alive_from_now()
         return translated.body
 
-    def _decode(self, body: bytes, headers: Mapping[str, str]) -> Translated:
+    def _decode(self, body: bytes) -> Translated:
         """Translates a body; without a limit that is none, because the context ends the answer before."""
-        translated = self._dialect.decode(body, headers)
+        translated = self._dialect.decode(body)
         if translated.max_tokens is not None:
             context = self._context = self._context_of(translated.model)
             if context is not None and translated.max_tokens >= context:

@@ -103,7 +103,7 @@ class Dialect:
 
     Attributes:
         name: As `POST /v1/route/explain?api=` has it.
-        decode: Translates a request's body, given the client's headers by lower-case name. Raises `GatewayError`.
+        decode: Translates a request's body. Raises `GatewayError`.
         stream_encoder: Returns the encoder of one stream.
         encode_whole: Translates a whole chat completion. Raises `EngineError` if it can't be one.
         encode_error: Returns status and body of an error response, given the request's id.
@@ -116,7 +116,7 @@ class Dialect:
     """
 
     name: str
-    decode: Callable[[bytes, Mapping[str, str]], Translated]
+    decode: Callable[[bytes], Translated]
     stream_encoder: Callable[[Any, Identity], Encoder]
     encode_whole: Callable[[Mapping[str, Any], Any, Identity], bytes]
     encode_error: Callable[[Failure, str], tuple[int, bytes]]

@@ -16,12 +16,11 @@ DIALECTS: dict[str, Dialect] = {
 }
 
 
-def as_chat(body: bytes, headers: Mapping[str, str], api: str) -> bytes:
+def as_chat(body: bytes, api: str) -> bytes:
     """Returns the chat body that a body of another API stands for.
 
     Args:
         body: The request's.
-        headers: From `request_headers`.
         api: `chat`, which includes text completions, or the name of a dialect.
 
     Raises:
@@ -32,7 +31,7 @@ def as_chat(body: bytes, headers: Mapping[str, str], api: str) -> bytes:
     dialects = {dialect.name: dialect for dialect in DIALECTS.values() if dialect.engine_path == CHAT_PATH}
     if api not in dialects:
         raise InvalidRequestError(f"`api` must be one of chat, {', '.join(dialects)}, not {api!r}.", param="api")
-    return dialects[api].decode(body, headers).body
+    return dialects[api].decode(body).body
 
 
 def refusal(

@@ -233,7 +233,7 @@ async def explanation(
     Raises:
         GatewayError: The request is wrong.
     """
-    body = await beside(len(body) > LONG_BODY_BYTES, as_chat, body, headers, api)
+    body = await beside(len(body) > LONG_BODY_BYTES, as_chat, body, api)
     read = await gateway.read(body, headers, principal)
     features = read.features
     decision = decide(gateway.policy, features, features.preference)

@@ -310,7 +310,7 @@ class Attempts:
         pool = self._pools[model, preferred.pool]
         on_try(preferred)
         affinity = Affinity(
-            partial(session_key, request.headers, request.features),
+            partial(session_key, request.features),
             partial(self._prompt_blocks, request, preferred.pool),
             frozenset([slot.endpoint.url for slot in failed]) if failed else NOWHERE,
         )

@@ -29,6 +29,8 @@ from serve.request.structured import format_of
 from serve.request.thinking import set_switch, thinks
 
 PREFERENCE_HEADER = "x-enable-speculative"
+# In order of precedence: ours, Claude-Code-like agents', and Codex' of today and of earlier versions.
+SESSION_HEADERS = ("x-session-id", "x-claude-code-session-id", "session-id", "session_id")
 _PREFERENCES = {"true": True, "false": False}
 _CHOICES = frozenset({"auto", "required", "none"})
 _IMAGE = re.compile(rb'(?<!\\)"(?:input_)?(?:image|video)')
@@ -149,7 +151,7 @@ def features_of(
         images=_has_images(request.messages),
         thinking_budget=given(request.thinking_token_budget),
         tool_history=_has_tool_history(request.messages),
-        conversation_key=_conversation_key(request),
+        conversation_key=_conversation_key(request, headers),
         preference=_preference(request, headers),
     )
 
@@ -266,8 +268,15 @@ def _has_tool_history(messages: list[ChatMessage] | None) -> bool:
     return False
 
 
-def _conversation_key(request: CompletionRequest) -> str:
-    """Returns the client's own cache key, else a checksum up to the user's first message: the same for every turn."""
+def _conversation_key(request: CompletionRequest, headers: Mapping[str, str]) -> str:
+    """Returns what is the same for every turn of a conversation.
+
+    The client's own name for it comes first: one of `SESSION_HEADERS`, then `prompt_cache_key`. Without either it is a
+    checksum up to the user's first message. `user` is ignored: one user has many conversations at a time.
+    """
+    for name in SESSION_HEADERS:
+        if headers.get(name):
+            return headers[name]
     if request.prompt_cache_key:
         return str(request.prompt_cache_key)
     check = crc32(request.prompt)

@@ -1,14 +1,11 @@
 """Affinity of a request to a replica: by its conversation, and by the beginning of its prompt."""
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from hashlib import blake2b
 
 from msgspec import Struct
 
 from policies import RequestFeatures
-
-# In order of precedence: ours, Claude-Code-like agents', and Codex' of today and of earlier versions.
-SESSION_HEADERS = ("x-session-id", "x-claude-code-session-id", "session-id", "session_id")
 
 NOWHERE: frozenset[str] = frozenset()
 
@@ -46,17 +43,6 @@ def read_hint(session_id: str) -> tuple[str, frozenset[str]]:
     return wanted, frozenset(avoid)
 
 
-def session_key(headers: Mapping[str, str], features: RequestFeatures) -> str:
-    """Returns a request's place on a sticky pool's hash ring: 16 hexadecimal digits, whatever the client sends.
-
-    The client's own key comes first: one of `SESSION_HEADERS`, then `prompt_cache_key` in the body. Without either,
-    everything up to the user's first message identifies the conversation. `user` is ignored: one user has many
-    conversations at a time, and they need not share a replica.
-
-    Args:
-        headers: By lower-case name.
-        features: The request's features.
-    """
-    named = next((headers[name] for name in SESSION_HEADERS if headers.get(name)), None)
-    session = named or features.conversation_key
-    return blake2b(session.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
+def session_key(features: RequestFeatures) -> str:
+    """Returns a conversation's place on a sticky pool's hash ring: 16 hexadecimal digits, whatever the client sends."""
+    return blake2b(features.conversation_key.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()

@@ -27,7 +27,7 @@ WEATHER = {
 
 def translated(items: Any = "hello", **fields: Any) -> Translated:
     """A request with this input, decoded."""
-    return decode(json.dumps({"model": "m", "input": items, **fields}).encode(), {})
+    return decode(json.dumps({"model": "m", "input": items, **fields}).encode())
 
 
 def chat(items: Any = "hello", **fields: Any) -> dict[str, Any]:

@@ -19,12 +19,11 @@ _BYTES_PER_TOKEN = 4
 
 
 @within_depth()
-def decode_count(body: bytes, headers: Mapping[str, str]) -> Translated:
+def decode_count(body: bytes) -> Translated:
     """Translates a body to that of vLLM's `/tokenize`.
 
     Args:
         body: JSON.
-        headers: The client's; none has a meaning here.
 
     Raises:
         InvalidRequestError: The body can't be translated.

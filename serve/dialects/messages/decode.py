@@ -31,17 +31,15 @@ _HEEDED = {"thinking": frozenset({"type", "display"}), "output_config": frozense
 _SILENT = frozenset({"metadata", "cache_control"})
 # On this code Anthropic's SDKs send the whole conversation again.
 THREAD_NOT_FOUND = "thread_not_found"
-_SESSION_HEADER = "x-claude-code-session-id"
 _SESSION_MARK = "_session_"
 
 
 @within_depth()
-def decode(body: bytes, headers: Mapping[str, str]) -> Translated:
+def decode(body: bytes) -> Translated:
     """Translates a body of `POST /v1/messages`.
 
     Args:
         body: JSON.
-        headers: The client's, by lower-case name.
 
     Raises:
         InvalidRequestError: The body is no such request, or asks for something that chat can't do.
@@ -57,7 +55,7 @@ def decode(body: bytes, headers: Mapping[str, str]) -> Translated:
         raise wrong("stream", "must be true or false")
     if stream:
         chat |= STREAMED
-    if session := _session(request, headers):
+    if session := _session(request):
         chat["prompt_cache_key"] = session
     encoded = written(chat, len(body))
     thinking = _mapping(request.get("thinking"))
@@ -154,10 +152,8 @@ def _output(config: Mapping[str, Any], former_format: Any) -> dict[str, Any]:
     return members
 
 
-def _session(request: Mapping[str, Any], headers: Mapping[str, str]) -> str | None:
-    """Returns the name of the conversation, if the client gives it one: alone, or within the name of its user."""
-    if session := headers.get(_SESSION_HEADER):
-        return session
+def _session(request: Mapping[str, Any]) -> str | None:
+    """Returns the name of the conversation, if the client gives it one within the name of its user."""
     user = _mapping(request.get("metadata")).get("user_id")
     if not isinstance(user, str):
         return None

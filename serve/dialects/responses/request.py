@@ -100,12 +100,11 @@ class ResponsesMemo:
 
 
 @within_depth()
-def decode(body: bytes, headers: Mapping[str, str]) -> Translated:
+def decode(body: bytes) -> Translated:
     """Translates a request.
 
     Args:
         body: JSON.
-        headers: By lower-case name; none matters here.
 
     Raises:
         InvalidRequestError: The body is malformed, or asks for something that is stored elsewhere or runs elsewhere.

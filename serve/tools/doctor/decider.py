@@ -38,7 +38,7 @@ class Decider:
         Raises:
             GatewayError: The request is invalid or names an unknown model.
         """
-        return self._reader.read(as_chat(body, headers, api), headers, ANONYMOUS.may_use)
+        return self._reader.read(as_chat(body, api), headers, ANONYMOUS.may_use)
 
     def __call__(self, body: bytes, headers: Mapping[str, str], api: str = "chat") -> tuple[RequestFeatures, Decision]:
         """Returns the features of a request and the decision on it; for the arguments and errors see `read`."""

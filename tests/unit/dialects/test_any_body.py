@@ -97,7 +97,7 @@ def changed(body: Any, place: tuple[Any, ...], value: Any) -> Any:
 def is_answered(dialect: Dialect, body: bytes) -> None:
     for decode in (dialect.decode, *([decode_count] if dialect is MESSAGES else [])):
         with suppress(InvalidRequestError):
-            msgspec.json.decode(decode(body, {}).body)
+            msgspec.json.decode(decode(body).body)
 
 
 @pytest.mark.parametrize(("dialect", "body"), BODIES, ids=["messages", "responses"])

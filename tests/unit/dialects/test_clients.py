@@ -15,7 +15,7 @@ REQUESTS = [json.loads(line) for line in (Path(__file__).parent / "clients.jsonl
 
 @pytest.mark.parametrize("sent", REQUESTS, ids=lambda sent: sent["client"])
 def test_a_clients_request_is_read_as_what_it_asks_for(sent: dict[str, Any]) -> None:
-    body = as_chat(json.dumps(sent["body"]).encode(), {}, sent["api"])
+    body = as_chat(json.dumps(sent["body"]).encode(), sent["api"])
     features = features_of(parse(body), {})
     assert [*features.classes] == sent["classes"]
     assert features.preference == sent["enable_speculative"]

@@ -10,7 +10,7 @@ from serve.errors import InvalidRequestError
 from serve.parsing.families import thinking_of
 from serve.request.body_reader import RequestReader
 from serve.request.completion import parse
-from serve.request.features import FeatureReader, features_of
+from serve.request.features import SESSION_HEADERS, FeatureReader, features_of
 from serve.request.patch import BodyPatch
 from serve.request.thinking import set_switch
 
@@ -266,6 +266,13 @@ def test_a_conversation_keeps_its_key_while_it_grows():
     assert features(messages=later).conversation_key == key
     assert features(messages=[first[0], {"role": "user", "content": "other"}]).conversation_key != key
     assert features(messages=later, prompt_cache_key="mine").conversation_key == "mine"
+
+
+@pytest.mark.parametrize("name", SESSION_HEADERS)
+def test_a_header_that_names_the_session_names_the_conversation_for_all_that_ask(name):
+    request = parse(b'{"model":"m","messages":[{"role":"user","content":"hi"}],"prompt_cache_key":"k"}')
+    assert features_of(request, {name: "s"}).conversation_key == "s"
+    assert features_of(request, {name: ""}).conversation_key == "k"
 
 
 def test_text_completions_have_features_too():

@@ -9,14 +9,14 @@ from hypothesis import strategies as st
 
 from policies import RequestFeatures
 from serve.request.completion import parse
-from serve.request.features import features_of
-from serve.routing.session_affinity import SESSION_HEADERS, hint, read_hint, session_key
+from serve.request.features import SESSION_HEADERS, features_of
+from serve.routing.session_affinity import hint, read_hint, session_key
 
 
 def key(headers: dict[str, str] | None = None, **body: Any) -> str:
     headers = headers or {}
     request = parse(json.dumps({"model": "m", **body}).encode())
-    return session_key(headers, features_of(request, headers))
+    return session_key(features_of(request, headers))
 
 
 FIRST = [{"role": "system", "content": "You are an agent."}, {"role": "user", "content": "Mend the build."}]
@@ -51,11 +51,7 @@ def test_a_wish_is_read_as_it_was_written(wanted: str, avoid: frozenset[str]) ->
 
 @given(said=st.text(alphabet=st.characters(), max_size=5000))
 def test_a_key_is_short_ascii_whatever_the_client_sends(said: str) -> None:
-    for features, headers in (
-        (RequestFeatures("m", conversation_key=said), {}),
-        (RequestFeatures("m"), {"x-session-id": said}),
-    ):
-        assert len(session_key(headers, features).encode("ascii")) == 16
+    assert len(session_key(RequestFeatures("m", conversation_key=said)).encode("ascii")) == 16
 
 
 @pytest.mark.parametrize("name", SESSION_HEADERS)

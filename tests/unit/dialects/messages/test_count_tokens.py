@@ -15,7 +15,7 @@ TOOL = {"name": "f", "input_schema": {"type": "object"}}
 def test_the_engine_gets_what_is_part_of_the_prompt_and_nothing_else() -> None:
     given = {"model": "m", "system": "s", "messages": [{"role": "user", "content": "x"}], "tools": [TOOL]}
     body = json.dumps({**given, "tool_choice": {"type": "any"}, "temperature": 1}).encode()
-    chat = json.loads(COUNT_TOKENS.decode(body, {}).body)
+    chat = json.loads(COUNT_TOKENS.decode(body).body)
     assert set(chat) == {"model", "messages", "tools"}
     assert [message["role"] for message in chat["messages"]] == ["system", "user"]
 

@@ -29,9 +29,9 @@ PNG = {"type": "base64", "media_type": "image/png", "data": "iVBORw0="}
 PNG_PART = {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0="}}
 
 
-def translated(headers: dict[str, str] | None = None, **fields: Any) -> Translated:
+def translated(**fields: Any) -> Translated:
     body = {"model": "m", "max_tokens": 9, "messages": [USER], **fields}
-    return MESSAGES.decode(json.dumps(body).encode(), headers or {})
+    return MESSAGES.decode(json.dumps(body).encode())
 
 
 def chat(**fields: Any) -> dict[str, Any]:
@@ -115,18 +115,17 @@ class TestFields:
         assert body["response_format"]["json_schema"] == {"name": "output", "schema": SCHEMA, "strict": True}
 
     @pytest.mark.parametrize(
-        ("headers", "user_id", "key"),
+        ("user_id", "key"),
         [
-            ({}, None, None),
-            ({}, "alice", None),
-            ({}, '{"device_id": "d", "session_id": "s1"}', "s1"),
-            ({}, "user_1_account__session_2", "user_1_account__session_2"),
-            ({"x-claude-code-session-id": "s2"}, '{"session_id": "s1"}', "s2"),
-            ({}, "{broken", None),
+            (None, None),
+            ("alice", None),
+            ('{"device_id": "d", "session_id": "s1"}', "s1"),
+            ("user_1_account__session_2", "user_1_account__session_2"),
+            ("{broken", None),
         ],
     )
-    def test_a_conversation_is_known_by_what_its_client_calls_it(self, headers: Any, user_id: Any, key: Any) -> None:
-        given = translated(headers, metadata={"user_id": user_id})
+    def test_a_conversation_is_known_by_what_its_client_calls_it(self, user_id: Any, key: Any) -> None:
+        given = translated(metadata={"user_id": user_id})
         assert json.loads(given.body).get("prompt_cache_key") == key
 
     def test_a_begun_answer_is_continued(self) -> None:
@@ -181,7 +180,7 @@ class TestFields:
         body = {"model": "m", "max_tokens": 9, "messages": [USER]}
         del body[missing]
         with pytest.raises(InvalidRequestError, match=f"{missing}: Field required"):
-            MESSAGES.decode(json.dumps(body).encode(), {})
+            MESSAGES.decode(json.dumps(body).encode())
 
 
 class TestSystem:
@@ -488,4 +487,4 @@ FIELDS = st.sampled_from(["messages", "system", "tools", "tool_choice", "thinkin
 def test_any_body_is_translated_or_refused(fields: dict[str, Any]) -> None:
     body = msgspec.json.encode({"model": "m", "max_tokens": 9, "messages": [USER], **fields})
     with contextlib.suppress(InvalidRequestError):
-        assert isinstance(MESSAGES.decode(body, {}), Translated)
+        assert isinstance(MESSAGES.decode(body), Translated)

@@ -160,7 +160,7 @@ def test_omitted_thinking_comes_back_by_its_signature() -> None:
     assert block.type == "thinking"
     assert block.thinking == ""
     echo = {"model": "m", "max_tokens": 9, "messages": [{"role": "assistant", "content": [block.model_dump()]}]}
-    chat = json.loads(MESSAGES.decode(json.dumps(echo).encode(), {}).body)
+    chat = json.loads(MESSAGES.decode(json.dumps(echo).encode()).body)
     assert chat["messages"][0]["reasoning"] == "hm, so"
 
 

@@ -134,7 +134,7 @@ class TestOrder:
 
     def test_json_that_a_client_spread_over_lines_does_not_break_the_events(self) -> None:
         request = {"model": "m", "input": "x", "tools": [WEATHER], "metadata": {"a": "b"}}
-        memo = decode(json.dumps(request, indent=1).encode(), {}).memo
+        memo = decode(json.dumps(request, indent=1).encode()).memo
         (created, _) = events_in(ResponsesEncoder(ResponseObject(memo, IDENTITY, 1)).start())
         assert created["response"]["tools"] == [WEATHER]
 

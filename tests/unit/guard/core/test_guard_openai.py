@@ -22,7 +22,7 @@ from support.guard_harness import (
 from lab.sim import FAULTS, SimSettings
 from serve.config.guard import GuardConfig
 from serve.guard.core import Guard, Outcome
-from serve.guard.core.markup import MARKUP
+from serve.guard.core.markup import MARKUP, half_marker
 
 STRICT = [
     {"type": "function", "function": {"name": name, "strict": True, "parameters": TOOL_PARAMETERS}}
@@ -65,7 +65,7 @@ def speaks(drawn: tuple[ChatAnswer, list[dict[str, Any]]]) -> bool:
     """
     answer, _ = drawn
     text = json.dumps([answer.texts, answer.calls], ensure_ascii=False)
-    if MARKUP.search(text) or "parameter=" in text or "function=" in text:
+    if MARKUP.search(text) or "parameter=" in text or "function=" in text or any(map(half_marker, text.split('"'))):
         return False
     return bool(answer.calls or answer.text("content").strip()) and answer.finish != "content_filter"
 

@@ -243,6 +243,13 @@ def test_a_stream_that_dies_is_rerun_and_counted(ending: list[dict[str, Any]]) -
     assert guard.outcome is Outcome.RERUN
 
 
+@pytest.mark.parametrize("text", ["It says: 21 degrees", "21 degrees"])
+def test_what_a_rerun_thinks_before_a_text_does_not_come_within_it(text: str) -> None:
+    again = [chunk({"reasoning": "Now I"}), chunk({"reasoning": " know."}), chunk({"content": text}), chunk({}, "stop")]
+    sent = through(Guard(GuardConfig(), tools_request()), [chunk({"content": "It says: 21"})], again)
+    assert [[*each["choices"][0]["delta"]] for each in sent] == [["content"], ["content"], []]
+
+
 @pytest.mark.parametrize(("ended", "state"), [(False, GuardState.RERUN), (True, GuardState.DONE)])
 def test_a_broken_connection_matters_only_while_something_is_missing(ended: bool, state: GuardState) -> None:
     guard = Guard(GuardConfig(), tools_request())

@@ -163,7 +163,7 @@ def _learned(config: GatewayConfig, pair: EnginePair, told: tuple[Findings, str]
     if settings.kind != "remote":
         return {name: value for name, value in facts_of(findings).items() if name in ("engine", "engine_version")}
     identity, seen = EngineIdentity(settings.facts), engine_metrics(metrics)
-    identity.must_be_asked(seen)
+    identity.must_be_asked(seen, 0.0)
     identity.learn(seen, findings)
     _, known = agreed({pair.url: identity}, settings.facts)
     if known != settings.facts:

@@ -9,6 +9,9 @@ from serve.discovery.series import EngineMetrics
 
 _SAME = ("served_names", "root", "max_model_len", "speculates", "draft_length")  # beside the facts
 _MOST_ASKED = 32
+PERIOD_S = 5.0
+AGAIN_S = 1.0  # while an engine is away: it may come back as another one
+ASK_PERIOD_S = 30.0  # of an engine whose metrics would not show a restart; to ask it takes five requests
 NOTHING_KNOWN: Mapping[str, Any] = {"method": UNKNOWN}
 
 
@@ -28,29 +31,51 @@ class EngineIdentity:
         self._asked: list[EngineMetrics] = []  # those of processes that were asked, the last one last
         self._verdict: Mapping[str, Any] | None = None
         self._in_doubt = False
+        self._ask_again_s = 0.0  # on the clock of who looks
+
+    @property
+    def look_again_s(self) -> float:
+        """Seconds until its metrics are worth another look."""
+        if self.facts is None:
+            return AGAIN_S
+        shows_changes = bool(self._asked) and (bool(self._asked[-1].started) or self._asked[-1].drafts is not None)
+        return PERIOD_S if shows_changes else ASK_PERIOD_S
 
     def gone(self) -> None:
         """Notes that nobody listens there: whoever answers next may be another engine."""
         if self._first is not None:
             self.facts, self._in_doubt = None, True
 
-    def must_be_asked(self, metrics: EngineMetrics) -> bool:
-        """Returns whether an engine has to be asked what it is; from then on it may not be used until it has been."""
-        is_first = not self._asked
-        if metrics in self._asked and not self._in_doubt:
-            return not metrics.tells  # then its other answers alone can show a change
-        self._asked = [*self._asked[-_MOST_ASKED:], metrics]
-        if not is_first:
+    def did_not_answer(self) -> None:
+        """Notes that it did not answer a request: it may have been restarted."""
+        self._ask_again_s = 0.0
+
+    def must_be_asked(self, metrics: EngineMetrics, now_s: float) -> bool:
+        """Returns whether an engine has to be asked what it is.
+
+        One that may be another is not used until it has been. One that does not tell when it was started may have been
+        restarted unseen, with another version or other settings: it is asked again and again, and used meanwhile.
+        """
+        is_known = metrics in self._asked and not self._in_doubt
+        if is_known and (metrics.started or now_s < self._ask_again_s):
+            return False
+        if self._asked and not is_known:
             self.facts, self._in_doubt = None, True
+        self._asked = [*[each for each in self._asked if each != metrics][-_MOST_ASKED:], metrics]
+        self._ask_again_s = now_s + ASK_PERIOD_S
         return True
 
     def learn(self, metrics: EngineMetrics, findings: Findings) -> None:
         """Takes what an engine has told of itself. Other metrics than a moment ago come from another engine behind the
         URL.
         """
+        self.told = ""
         if metrics != self._asked[-1]:
+            if self._first is not None and not self._in_doubt:
+                self._ask_again_s = 0.0  # nothing was against the one that was to be asked
+                return
             findings = {}
-        seen, self.told = _seen(findings), ""
+        seen = _seen(findings)
         restarted, self._in_doubt = self._in_doubt, False
         if self._first is None:
             self._first = seen if findings else None
@@ -63,10 +88,12 @@ class EngineIdentity:
             self.told = "it is another engine than before: only what it reports of itself counts"
         if metrics.drafts and _says_none(self.facts):  # whatever the other answers were
             self.facts = {**self.facts, "method": UNKNOWN}
-        if self.facts != self._verdict:
-            self._asked, self._verdict = self._asked[-1:], self.facts  # what others had led to holds no longer
         if self._first in (None, seen) and self.facts != self._stated and not self.told:
             self.told = "it is not what the configuration says"
+        if self.facts != self._verdict:
+            self._asked, self._verdict = self._asked[-1:], self.facts  # what others had led to holds no longer
+        elif not restarted:
+            self.told = ""  # it was asked once more, and is what it was
 
 
 def agreed(identities: Mapping[str, EngineIdentity], stated: Mapping[str, Any]) -> tuple[list[str], Mapping[str, Any]]:

@@ -34,11 +34,6 @@ class EngineMetrics(NamedTuple):
     draft_length: int | None
     cache: dict[str, str]
 
-    @property
-    def tells(self) -> bool:
-        """True if it would show a restart, or a drafter."""
-        return self.drafts is not None or bool(self.started)
-
 
 def engine_metrics(text: str) -> EngineMetrics:
     series = list(_series(text))

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
@@ -12,7 +13,7 @@ from serve.config.gateway import GatewayConfig
 from serve.config.pool import PoolConfig
 from serve.discovery.asking import LATE, ask_metrics, ask_passively, why_no_answer
 from serve.discovery.endpoint_slices import endpoints_of
-from serve.discovery.identity import EngineIdentity, agreed
+from serve.discovery.identity import PERIOD_S, EngineIdentity, agreed
 from serve.discovery.questions import EngineAnswer
 from serve.discovery.reading import read
 from serve.discovery.series import engine_metrics
@@ -27,9 +28,6 @@ from serve.telemetry.metrics import Metrics
 
 log = logging.getLogger("ray.serve.specgate.gateway")
 
-PERIOD_S = 5.0
-AGAIN_S = 1.0  # while an engine is away: it may come back as another one
-SILENT_PERIOD_S = 30.0  # of servers without metrics, which take five requests to ask
 _LATE_TWICE = 2
 
 Learn = Callable[[Mapping[PoolKey, dict[str, Any]]], None]
@@ -95,9 +93,8 @@ class PoolWatch:
         self._identities = {endpoint.url: EngineIdentity(stated) for endpoint in pool.addresses}
         self._late = Counter[str]()
         self._silent = set[str]()
-        self._tells = False
         self._look_now = asyncio.Event()
-        pool.on_silence = self._look_now.set
+        pool.on_silence = self._on_silence
 
     async def run(self) -> None:
         """Looks for ever."""
@@ -108,7 +105,8 @@ class PoolWatch:
                 log.exception("%s: the look at its engines failed", self._label)
             self._look_now.clear()
             with suppress(TimeoutError):
-                async with asyncio.timeout(self._period_s()):
+                period_s = min((each.look_again_s for each in self._identities.values()), default=PERIOD_S)
+                async with asyncio.timeout(period_s):
                     await self._look_now.wait()
 
     async def look(self) -> None:
@@ -150,9 +148,7 @@ class PoolWatch:
             identity.gone()
             return False
         self._silent.discard(endpoint.url)
-        metrics = engine_metrics(answer.text)
-        self._tells |= metrics.tells
-        return identity.must_be_asked(metrics)
+        return identity.must_be_asked(engine_metrics(answer.text), time.monotonic())
 
     async def _ask(self, endpoint: Endpoint) -> None:
         identity = self._identities[endpoint.url]
@@ -174,10 +170,10 @@ class PoolWatch:
             self._facts = facts
         self._pool.use(urls, facts)
 
-    def _period_s(self) -> float:
-        if any(identity.facts is None for identity in self._identities.values()):
-            return AGAIN_S
-        return PERIOD_S if self._tells or not self._identities else SILENT_PERIOD_S
+    def _on_silence(self, url: str) -> None:
+        if (identity := self._identities.get(url)) is not None:
+            identity.did_not_answer()
+        self._look_now.set()
 
 
 class EngineWatch:

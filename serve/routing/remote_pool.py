@@ -49,7 +49,7 @@ class RemotePool:
         clock: Monotonic seconds.
 
     Attributes:
-        on_silence: Called when an address did not answer a request.
+        on_silence: Called with the URL of an address that did not answer a request.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class RemotePool:
         self._usable = list(self._addresses.values())
         self._outages = Outages(clock)
         self._taken = 0
-        self.on_silence: Callable[[], None] = _nothing
+        self.on_silence: Callable[[str], None] = _nothing
         self._key = key
         self._facts = facts
         self._slots = slots
@@ -183,7 +183,7 @@ class RemotePool:
 
     def forget(self, endpoint: Endpoint) -> None:
         """Prefers other addresses to one that did not answer, for a while."""
-        self.on_silence()
+        self.on_silence(endpoint.url)
         self._outages.add(endpoint.url)
 
     def occupancy(self) -> Occupancy:
@@ -244,7 +244,7 @@ def _business(address: _Address) -> tuple[int, int]:
     return address.held, address.last
 
 
-def _nothing() -> None:
+def _nothing(_: str) -> None:
     """Does nothing."""
 
 

@@ -59,8 +59,8 @@ async def eventually(url: str, body: Any, holds: Callable[[int], bool]) -> int:
 
 @pytest.fixture(autouse=True)
 def _often(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("PERIOD_S", "AGAIN_S", "SILENT_PERIOD_S"):
-        monkeypatch.setattr(f"serve.gateway.engine_watch.{name}", 0.02)
+    for name in ("PERIOD_S", "AGAIN_S", "ASK_PERIOD_S"):
+        monkeypatch.setattr(f"serve.discovery.identity.{name}", 0.02)
 
 
 async def test_an_engine_that_comes_back_with_a_drafter_serves_nobody_who_wants_no_drafts() -> None:
@@ -109,6 +109,19 @@ async def test_of_another_engine_nothing_that_was_stated_is_kept() -> None:
     assert (facts.engine, facts.engine_version, facts.prefix_caching) == ("vllm", "0.32.0", True)
     (unchanged,) = compile_for(config, {("m", "p"): stated}).facts
     assert (unchanged.method, unchanged.proven) == ("eagle3", {"tools_auto"})
+
+
+async def test_an_upgrade_that_an_engines_metrics_do_not_show_is_found_within_a_while() -> None:
+    engine = RunningEngine()
+    engine.started = None
+    async with listening(engine) as behind:
+        learned: list[Any] = []
+        watch = PoolWatch("m/p", RemotePool(behind, FACTS), FACTS, learned.append, lambda: None)
+        await watch.look()
+        engine.version = "0.33.0"
+        await asyncio.sleep(0.03)
+        await watch.look()
+    assert [facts["engine_version"] for facts in learned] == ["0.33.0"]
 
 
 async def test_engines_of_one_pool_share_its_requests_and_one_that_is_another_gets_none() -> None:

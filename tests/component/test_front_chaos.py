@@ -163,8 +163,8 @@ async def _until(holds: Callable[[], bool]) -> None:
 
 @pytest.mark.parametrize("seed", [1])
 async def test_no_request_fails_that_another_address_could_serve(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("PERIOD_S", "AGAIN_S", "SILENT_PERIOD_S"):
-        monkeypatch.setattr(f"serve.gateway.engine_watch.{name}", 0.02)
+    for name in ("PERIOD_S", "AGAIN_S", "ASK_PERIOD_S"):
+        monkeypatch.setattr(f"serve.discovery.identity.{name}", 0.02)
     monkeypatch.setattr("serve.discovery.asking._PASSIVE_TIMEOUT_S", 1.0)
     chance = random.Random(seed)
     machines = [Machine() for _ in range(4)]

@@ -125,7 +125,8 @@ class RunningEngine:
     """A vLLM server as its routes tell of it.
 
     Attributes:
-        started: When its process started; another number is a restart.
+        started: When its process started; another number is a restart. None if it does not tell.
+        version: Of the engine.
         drafts: It has a drafter.
         key: It wants this key; None for none.
         away: It answers nothing but errors.
@@ -133,7 +134,8 @@ class RunningEngine:
     """
 
     def __init__(self, drafts: bool = False, key: str | None = None) -> None:
-        self.started, self.drafts, self.key = 1.0, drafts, key
+        self.started: float | None = 1.0
+        self.version, self.drafts, self.key = "0.32.0", drafts, key
         self.away = False
         self.served = 0
 
@@ -158,9 +160,10 @@ class RunningEngine:
         if path == "/metrics":
             cache = 'vllm:cache_config_info{cache_dtype="auto",enable_prefix_caching="True"} 1.0\n'
             drafts = 'vllm:spec_decode_num_drafts_total{engine="0"} 0.0\n' if self.drafts else ""
-            return 200, f"process_start_time_seconds {self.started}\n{cache}{drafts}"
+            started = "" if self.started is None else f"process_start_time_seconds {self.started}\n"
+            return 200, f"{started}{cache}{drafts}"
         if path == "/version":
-            return 200, {"version": "0.32.0"}
+            return 200, {"version": self.version}
         if self.key is not None and headers.get(b"authorization") != f"Bearer {self.key}".encode():
             return 401, {"error": "Unauthorized"}
         if path == "/v1/models":

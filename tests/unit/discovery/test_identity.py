@@ -2,18 +2,21 @@
 
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from serve.discovery.finding import Finding, Findings
-from serve.discovery.identity import EngineIdentity, agreed
+from serve.discovery.identity import AGAIN_S, ASK_PERIOD_S, PERIOD_S, EngineIdentity, agreed
 from serve.discovery.series import EngineMetrics
 
 STATED = {"engine": "vllm", "engine_version": "0.32.0", "method": "none", "tool_parser": "hermes"}
 
 
-def metrics(started: float = 1.0, drafts: bool | None = False, length: int | None = None) -> EngineMetrics:
-    return EngineMetrics(frozenset({started}), drafts, length, {})
+def metrics(
+    started: float | None = 1.0, drafts: bool | None = False, length: int | None = None, **cache: str
+) -> EngineMetrics:
+    return EngineMetrics(frozenset() if started is None else frozenset({started}), drafts, length, cache)
 
 
 def told(drafts: bool = False, **facts: Any) -> Findings:
@@ -22,8 +25,8 @@ def told(drafts: bool = False, **facts: Any) -> Findings:
     return {name: Finding(value, "test", "certain") for name, value in all_facts.items()}
 
 
-def asked(identity: EngineIdentity, seen: EngineMetrics, findings: Findings) -> None:
-    assert identity.must_be_asked(seen)
+def asked(identity: EngineIdentity, seen: EngineMetrics, findings: Findings, now_s: float = 0.0) -> None:
+    assert identity.must_be_asked(seen, now_s)
     identity.learn(seen, findings)
 
 
@@ -36,7 +39,7 @@ def known_engine(stated: dict[str, Any] = STATED) -> EngineIdentity:
 def test_an_engine_that_is_what_is_stated_is_asked_once() -> None:
     identity = known_engine()
     assert (identity.facts, identity.told) == (STATED, "")
-    assert not identity.must_be_asked(metrics())
+    assert not identity.must_be_asked(metrics(), 1e9)
 
 
 def test_a_statement_that_nothing_is_drafted_falls_when_counters_of_drafts_are_there() -> None:
@@ -49,7 +52,7 @@ def test_a_statement_that_nothing_is_drafted_falls_when_counters_of_drafts_are_t
 def test_a_restart_makes_an_engine_unusable_until_it_has_told_that_it_is_the_same() -> None:
     identity = known_engine()
     again = metrics(started=2.0)
-    assert identity.must_be_asked(again)
+    assert identity.must_be_asked(again, 0.0)
     assert identity.facts is None
     identity.learn(again, told())
     assert identity.facts == STATED
@@ -79,19 +82,56 @@ def test_an_engine_that_was_down_from_the_start_is_believed_when_it_comes() -> N
 
 def test_answers_of_another_process_behind_the_same_url_prove_nothing() -> None:
     identity = known_engine()
-    assert identity.must_be_asked(metrics(started=2.0))
+    assert identity.must_be_asked(metrics(started=2.0), 0.0)
     identity.learn(metrics(started=3.0), told())
     assert identity.facts == {"method": "unknown"}
 
 
-def test_an_engine_without_metrics_is_asked_each_time_and_used_meanwhile() -> None:
-    silent = EngineMetrics(frozenset(), None, None, {})
+@pytest.mark.parametrize("drafts", [None, False])
+def test_an_engine_that_does_not_tell_its_start_is_asked_again_and_used_meanwhile(drafts: bool | None) -> None:
+    unseen = metrics(started=None, drafts=drafts)
     identity = EngineIdentity(STATED)
-    for _ in range(3):
-        asked(identity, silent, told())
+    for look in range(3):
+        asked(identity, unseen, told(), look * ASK_PERIOD_S)
         assert identity.facts == STATED
-    asked(identity, silent, told(drafts=True))
-    assert identity.facts == {"engine": "vllm", "engine_version": "0.32.0", "method": "unknown"}
+        assert not identity.must_be_asked(unseen, look * ASK_PERIOD_S + PERIOD_S)
+        assert identity.facts == STATED
+    happened = []
+    for look in (3, 4):
+        asked(identity, unseen, told(engine_version="0.33.0"), look * ASK_PERIOD_S)
+        assert identity.facts == {"engine": "vllm", "engine_version": "0.33.0", "method": "none"}
+        happened.append(bool(identity.told))
+    assert happened == [True, False], "it is told once"
+    asked(identity, unseen, told(), 5 * ASK_PERIOD_S)
+    assert identity.facts == STATED
+
+
+def test_an_engine_that_did_not_answer_a_request_is_asked_at_once_unless_its_metrics_show_a_restart() -> None:
+    unseen = metrics(started=None)
+    hidden, open_one = EngineIdentity(STATED), known_engine()
+    asked(hidden, unseen, told())
+    for identity in (hidden, open_one):
+        identity.did_not_answer()
+    assert hidden.must_be_asked(unseen, 0.1)
+    assert not open_one.must_be_asked(metrics(), 0.1)
+
+
+def test_engines_of_one_url_that_tell_no_start_prove_nothing_against_one_another() -> None:
+    one, other = metrics(started=None, blocks="1"), metrics(started=None, blocks="2")
+    identity = EngineIdentity(STATED)
+    asked(identity, one, told())
+    asked(identity, other, told())
+    assert identity.must_be_asked(one, ASK_PERIOD_S)
+    identity.learn(other, told())
+    assert (identity.facts, identity.told) == (STATED, "")
+    assert identity.must_be_asked(one, ASK_PERIOD_S + PERIOD_S), "it has still not been heard"
+
+
+def test_an_engine_is_looked_at_often_as_long_as_that_may_show_something() -> None:
+    silent, telling, away = EngineIdentity(STATED), known_engine(), known_engine()
+    asked(silent, metrics(started=None, drafts=None), told())
+    away.gone()
+    assert [each.look_again_s for each in (silent, telling, away)] == [ASK_PERIOD_S, PERIOD_S, AGAIN_S]
 
 
 def test_another_version_than_stated_is_taken_from_the_engine() -> None:
@@ -141,7 +181,7 @@ def test_whatever_happens_an_engine_that_drafts_never_counts_as_one_that_does_no
             continue
         process, drafts, tells = life
         seen = metrics(float(process) + 10 * drafts, drafts)
-        if identity.must_be_asked(seen):
+        if identity.must_be_asked(seen, 0.0):
             identity.learn(seen, told(drafts) if tells else {})
         if drafts and tells and identity.facts is not None:
             assert identity.facts.get("method") != "none"

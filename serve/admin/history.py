@@ -13,6 +13,7 @@ _TICKS = 360  # half an hour
 _WINDOW = 12  # ticks that rates and quantiles are about: a minute
 _COUNTED = frozenset(COUNTERS.values())
 _NO_ENGINES: Mapping[Any, Any] = MappingProxyType({})
+_NEVER: tuple[float, Mapping[str, float]] = 0.0, MappingProxyType({})
 
 PoolName = tuple[str, str]  # model, pool
 _CounterKey = tuple[str, tuple[tuple[str, str], ...]]
@@ -103,7 +104,7 @@ class History:
         self._half_hour: Tick | None = None
         self._series: dict[str, list[Any]] | None = None
         self._counters: dict[str, dict[_CounterKey, float]] = {}
-        self._engines: dict[str, Mapping[str, float]] = {}
+        self._engines: dict[str, tuple[float, Mapping[str, float]]] = {}  # when they last answered, and what
 
     def add(
         self,
@@ -114,7 +115,8 @@ class History:
         """Adds a period.
 
         What a replica had counted before it was first seen belongs to no period, and neither does what it counted
-        between its last snapshot and its end. Engines' figures are by pool and URL; see `serve.admin.engines`.
+        between its last snapshot and its end. Engines' figures are by pool and URL, see `serve.admin.engines`; one that
+        did not answer has none.
         """
         tick = Tick(at_s)
         for replica, snapshot in snapshots.items():
@@ -133,14 +135,20 @@ class History:
         self._window = self._half_hour = self._series = None
 
     def _add_engines(self, tick: Tick, engines: Mapping[tuple[PoolName, str], Mapping[str, float]]) -> None:
+        """Adds what engines have counted since their last answers.
+
+        One that has missed a few periods is made up for at its next answer. After more than what rates are about it
+        starts afresh, and so does a counter that was not there before: what they tell has been counted at any time.
+        """
+        lately = {url: each for url, each in self._engines.items() if tick.at_s - each[0] < PERIOD_S * _WINDOW}
         for (pool, url), told in engines.items():
-            row, before = tick.pools[pool], self._engines.get(url)
+            row, (_, before) = tick.pools[pool], lately.get(url, _NEVER)
             for name, value in told.items():
                 if name not in _COUNTED:
                     row.gauges[name] = max(row.gauges.get(name, 0.0), value)
-                elif before is not None:
-                    row.engines[name] += int(_increment(before.get(name, 0.0), value))
-        self._engines = {url: told for (_, url), told in engines.items()}
+                elif name in before:
+                    row.engines[name] += int(_increment(before[name], value))
+        self._engines = lately | {url: (tick.at_s, told) for (_, url), told in engines.items() if told}
 
     def window(self) -> Tick:
         """Returns the last minute as one period, not to be changed."""

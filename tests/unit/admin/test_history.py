@@ -111,6 +111,31 @@ def test_tokens_a_step_are_those_of_the_window_whatever_an_engine_has_counted_be
     assert history.window().pools["m", "p"].engines["drafts"] == 110, "one that was restarted counts from nothing"
 
 
+def test_an_engine_that_missed_a_period_counts_on_from_what_it_told_last() -> None:
+    history = History()
+    history.add(0.0, {"a": snapshot(0)}, drafted(1_000_000, 0))
+    history.add(5.0, {"a": snapshot(0)}, {(("m", "p"), "http://e"): {}})
+    history.add(10.0, {"a": snapshot(0)})
+    history.add(15.0, {"a": snapshot(0)}, drafted(1_000_100, 200))
+    pool = history.window().pools["m", "p"]
+    assert pool.engines == {"drafts": 100, "accepted": 200}
+
+
+def test_an_engine_that_was_silent_for_longer_than_rates_are_about_begins_anew() -> None:
+    history = History()
+    history.add(0.0, {"a": snapshot(0)}, drafted(1000, 0))
+    history.add(60.0, {"a": snapshot(0)}, drafted(90_000, 0))
+    history.add(65.0, {"a": snapshot(0)}, drafted(90_010, 5))
+    assert history.window().pools["m", "p"].engines == {"drafts": 10, "accepted": 5}
+
+
+def test_a_counter_that_an_engine_did_not_tell_before_counts_from_then_on() -> None:
+    history = History()
+    for at_s, told in enumerate(({"written": 5}, {"written": 6, "drafts": 90_000}, {"written": 9, "drafts": 90_002})):
+        history.add(at_s * PERIOD_S, {"a": snapshot(0)}, {(("m", "p"), "http://e"): told})
+    assert history.window().pools["m", "p"].engines == {"written": 4, "drafts": 2}
+
+
 def test_without_drafts_there_is_no_line_of_tokens_a_step() -> None:
     history = History()
     history.add(0.0, {"a": snapshot(1)})

@@ -28,12 +28,14 @@ class Acceptance:
         drafts: Tokens drafted in a step at most; an answer that claims to have accepted more is not believed.
         answers: Answers that were counted, by this gateway replica and by others.
         length: Tokens per step, as known now.
+        idle_s: Seconds since this gateway replica learned of an answer; None before the first.
     """
 
     prior: float
     drafts: int = _MOST_DRAFTS
     answers: int = 0
     length: float = 0.0
+    idle_s: float | None = None
     _own: AcceptanceTotals = NOTHING
     _others: AcceptanceTotals = NOTHING
 
@@ -53,10 +55,13 @@ class Acceptance:
             all_steps * _KEPT_PER_ANSWER + steps * weight,
             all_accepted * _KEPT_PER_ANSWER + accepted * weight,
         )
+        self.idle_s = 0.0
         self._fit()
 
-    def fade(self, kept: float) -> None:
-        """Keeps a share of the weight of what is known, so that few answers suffice to correct it."""
+    def fade(self, kept: float, elapsed_s: float = 0.0) -> None:
+        """Keeps a share of the weight of what is known after some time, so that few answers suffice to correct it."""
+        if self.idle_s is not None:
+            self.idle_s += elapsed_s
         answers, steps, accepted = self._own
         if steps > _LEAST_STEPS:
             kept = max(kept, _LEAST_STEPS / steps)

@@ -193,8 +193,8 @@ ROUTES: dict[tuple[str, str], str] = {
         "The dashboard's content as JSON, with an `ETag`; `x-specgate-audit` is the hash of the newest audit line."
     ),
     ("GET", "/admin/v1/drafts"): (
-        "What is known of each pool's drafts by request class: tokens per step, answers counted, draft length, "
-        "requests per engine, step times. Needs `policy.load`."
+        "What is known of each pool's drafts by request class: tokens per step, answers counted, seconds since the "
+        "last (`idle_s`), draft length, requests per engine, step times. Needs `policy.load`."
     ),
     ("GET", "/admin/v1/shadow"): (
         "The verdict on every candidate pool, for all request classes and each: `promote`, `reject` or `not yet`, "

@@ -6,7 +6,6 @@ import logging
 import sqlite3
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
-from operator import itemgetter
 from typing import Any
 from urllib.parse import urlencode
 
@@ -22,6 +21,7 @@ from serve.access.principal import MODELS_HEADER, Authenticate, Principal
 from serve.access.token import without_secrets
 from serve.admin.audit import AuditEntry, AuditLog
 from serve.admin.authorization import Authorized, principal_of
+from serve.admin.board import drafts_known
 from serve.admin.keys import KeysApi
 from serve.admin.metrics import AUDIT_FAILING, exposed, merge
 from serve.admin.page import SECURITY_HEADERS, Page, tagged
@@ -168,12 +168,9 @@ class AdminRoutes:
         return {"object": "list", "data": listing(rows)}
 
     async def drafts(self) -> dict[str, Any]:
-        """Returns what is known of each pool's drafts by class, which replicas tell each other: of who knows most."""
+        """Returns what is known of each pool's drafts by class."""
         snapshots, _ = await sights_of(self._replicas)
-        rows = {}
-        for row in sorted((row for one in snapshots.values() for row in one["drafts"]), key=itemgetter("answers")):
-            rows[row["model"], row["pool"], row["request_class"]] = row
-        return {"object": "list", "data": [row for _, row in sorted(rows.items())]}
+        return {"object": "list", "data": drafts_known(snapshots.values())}
 
     async def metrics(self) -> Response:
         """Returns the metrics of all gateway replicas and all engines of this cluster, for Prometheus."""

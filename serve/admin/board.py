@@ -2,9 +2,10 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping
+from operator import itemgetter
 from typing import Any
 
-from serve.admin.history import History, PoolName, PoolTick, Tick, quantile, speculated, tokens_a_step
+from serve.admin.history import HALF_HOUR_S, History, PoolName, PoolTick, Tick, quantile, speculated, tokens_a_step
 from serve.shadow.listing import listing
 
 _CELL = (
@@ -159,17 +160,26 @@ def _policy(snapshots: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     return {"digests": sorted({policy["digest"] for policy in policies}), "refused_update": refused}
 
 
+def drafts_known(snapshots: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Returns what is known of each pool's drafts by class, which replicas tell each other: of who knows most. It is
+    `idle_s` old, the time since an answer was last learned from anywhere.
+    """
+    rows: dict[tuple[str, str, str], dict[str, Any]] = {}
+    learned = (row for snapshot in snapshots for row in snapshot.get("drafts", ()))
+    for row in sorted(learned, key=itemgetter("answers")):
+        key = row["model"], row["pool"], row["request_class"]
+        ages = (each.get("idle_s", 0.0) for each in (row, rows.get(key, row)))  # none in older versions
+        rows[key] = {**row, "idle_s": min((age for age in ages if age is not None), default=None)}
+    return [row for _, row in sorted(rows.items())]
+
+
 def _acceptance(snapshots: Iterable[Mapping[str, Any]]) -> dict[PoolName, dict[str, float]]:
-    """Returns tokens per step by pool and class: the mean of what the replicas have learned."""
-    learned: defaultdict[PoolName, defaultdict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
-    for snapshot in snapshots:
-        for name, labels, value in snapshot["samples"]:
-            if name == "specgate_acceptance_length":
-                learned[labels["model"], labels["pool"]][labels["request_class"]].append(value)
-    return {
-        pool: {kind: round(sum(values) / len(values), 2) for kind, values in kinds.items()}
-        for pool, kinds in learned.items()
-    }
+    """Returns tokens per step by pool and class, of those that answers came from within what the page remembers."""
+    found: defaultdict[PoolName, dict[str, float]] = defaultdict(dict)
+    for row in drafts_known(snapshots):
+        if row["idle_s"] is not None and row["idle_s"] <= HALF_HOUR_S:
+            found[row["model"], row["pool"]][row["request_class"]] = round(row["length"], 2)
+    return dict(found)
 
 
 def _cells(snapshots: Iterable[Mapping[str, Any]], limit: int) -> dict[PoolName, list[dict[str, Any]]]:

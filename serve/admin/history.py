@@ -9,7 +9,8 @@ from typing import Any
 from serve.admin.engines import COUNTERS
 
 PERIOD_S = 5.0
-_TICKS = 360  # half an hour
+HALF_HOUR_S = 1800.0  # is remembered
+_TICKS = round(HALF_HOUR_S / PERIOD_S)
 _WINDOW = 12  # ticks that rates and quantiles are about: a minute
 _COUNTED = frozenset(COUNTERS.values())
 _NO_ENGINES: Mapping[Any, Any] = MappingProxyType({})

@@ -23,7 +23,6 @@ _SHOWN = frozenset(
         "specgate_requests_total",
         "specgate_decisions_total",
         "specgate_time_to_first_token_seconds",
-        "specgate_acceptance_length",
         "specgate_tokens_total",
         "specgate_limits_refused_total",
         "specgate_limits_used_total",

@@ -85,11 +85,12 @@ class Learned:
 
     def fade(self, elapsed_s: float) -> None:
         """Lets what is known fade, so that a change shows soon where answers are few."""
-        kept = 0.5 ** (max(elapsed_s, 0.0) / _HALF_LIFE_S)
+        elapsed_s = max(elapsed_s, 0.0)
+        kept = 0.5 ** (elapsed_s / _HALF_LIFE_S)
         for model in self.steps.values():
             model.fade(kept)
         for found in self._acceptance.values():
-            found.fade(kept)
+            found.fade(kept, elapsed_s)
 
     def warn(self) -> None:
         """Logs every drafter whose acceptance has collapsed since the last call."""

@@ -152,6 +152,7 @@ class LiveLoad:
                 "pool": pool,
                 "request_class": request_class,
                 "answers": known.answers,
+                "idle_s": None if known.idle_s is None else round(known.idle_s),
                 "length": known.length,
                 "drafts": self._learned.drafts[model, pool],
                 "per_engine": self.loads[model, pool].per_engine,

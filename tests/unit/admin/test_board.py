@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from serve.admin.board import board
+from serve.admin.board import board, drafts_known
 from serve.admin.history import History
 from serve.errors import encode_json
 
@@ -115,6 +115,25 @@ def test_pairs_of_all_replicas_make_one_verdict_on_a_candidate_with_its_bounds()
     assert (every["verdict"], every["pairs"], every["difference"]) == ("reject", 100, 0.4)
     assert 0 < every["at_least"] < 0.4 < every["at_most"] < 1
     assert (every["served_mean_s"], every["candidate_mean_s"]) == (1.0, 0.5)
+
+
+def drafts(kind: str, idle_s: float | None, length: float = 2.0, answers: int = 9) -> dict[str, Any]:
+    row = {"model": "m", "pool": "p", "request_class": kind, "answers": answers, "length": length, "drafts": 3}
+    return {**row, "per_engine": 0.0, "factor": 1.0, "idle_s": idle_s}
+
+
+def test_tokens_a_step_of_a_class_are_shown_for_half_an_hour_after_its_last_answer_at_any_replica() -> None:
+    one = [drafts("tools", 7200, 2.111, 90), drafts("prose", 7200), drafts("json", None)]
+    other = [drafts("tools", 60, 2.2), drafts("prose", 1801), drafts("json", None)]
+    assert only({"a": snapshot(pool(), drafts=one), "b": snapshot(pool(), drafts=other)})["acceptance"] == {
+        "tools": 2.11
+    }
+
+
+def test_drafts_are_known_as_the_replica_tells_that_has_heard_of_most_answers() -> None:
+    older = {name: value for name, value in drafts("json", 0).items() if name != "idle_s"}
+    snapshots = [{"drafts": [drafts("tools", None, 2.1, 90)]}, {"drafts": [drafts("tools", 60, 2.2), older]}, {}]
+    assert drafts_known(snapshots) == [drafts("json", 0), drafts("tools", 60, 2.1, 90)]
 
 
 def test_no_key_of_an_engine_is_on_the_board() -> None:

@@ -2,9 +2,12 @@
 
 import json
 import logging
+import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
+from support.clock import ManualClock
 
 from policies import Decision, RequestFeatures, choose, decide
 from serve.config.compiled_policy import compile_for
@@ -27,7 +30,9 @@ class Response:
 class Rig:
     """A model with a speculative and a standard pool."""
 
-    def __init__(self, load: str = "route", gateways: int = 1, **policy: Any) -> None:
+    def __init__(
+        self, load: str = "route", gateways: int = 1, clock: Callable[[], float] = time.monotonic, **policy: Any
+    ) -> None:
         facts = {"engine": "vllm", "engine_version": "0.32.0", "method": "eagle3", "num_speculative_tokens": 3,
                  "drafter": "d", "tool_parser": "hermes", "hybrid": False, "prefix_caching": False}  # fmt: skip
         remote = {"kind": "remote", "url": "http://unused", "max_ongoing_requests": SEATS}
@@ -35,7 +40,7 @@ class Rig:
         model = {"family": "qwen3", "grammar": "hermes", "pools": pools}
         config = GatewayConfig.parse({"models": {"m": model}, "policy": {"load": load, **policy}})
         self.policy = compile_for(config)
-        self.load = LiveLoad(config, self.policy, gateways)
+        self.load = LiveLoad(config, self.policy, gateways, clock)
 
     def decided(self, **features: Any) -> tuple[Decision, RequestFeatures]:
         asked = RequestFeatures("m", **features)
@@ -121,6 +126,22 @@ def test_what_drafters_accept_is_learned_by_pool_and_class() -> None:
     learned = {each[:3]: each[3] for each in rig.load.learned()}
     assert learned["m", "speculative", "plain"].length == pytest.approx(1.2, abs=0.01)
     assert rig.ordered().pool == "standard", "a drafter that accepts next to nothing pays at no load"
+
+
+def test_what_was_learned_is_told_with_its_age() -> None:
+    clock = ManualClock()
+    rig = Rig(clock=clock)
+    ages = []
+    for wait_s in (0.0, 90.0, 90.0):
+        clock.now_s += wait_s
+        rig.load.check()
+        if wait_s == 0.0:
+            (sent,) = rig.begin(1)
+            clock.now_s += 1.0
+            sent.response = Response(100, 20)
+            sent.end()
+        ages += [row["idle_s"] for row in rig.load.view()]
+    assert ages == [0, 91, 181]
 
 
 def test_a_collapse_is_told_once(caplog: pytest.LogCaptureFixture) -> None:

@@ -82,6 +82,18 @@ def test_what_has_faded_is_corrected_by_few_answers_and_stays_until_then() -> No
     assert learned.length > 2.2
 
 
+def test_how_old_it_is_counts_from_the_last_answer_that_was_learned_here() -> None:
+    learned = Acceptance(2.7)
+    learned.merge((9, 900.0, 900.0))
+    learned.fade(0.9, 5.0)
+    assert learned.idle_s is None, "others have learned it"
+    learned.learn(100, 100)
+    learned.fade(0.9, 5.0)
+    learned.learn(0, 0)
+    learned.fade(0.9, 2.0)
+    assert learned.idle_s == 7.0
+
+
 @given(
     drafts=st.integers(1, 8),
     answers=st.lists(st.tuples(st.integers(-1, 10**6), st.floats(0, 1)), max_size=50),

@@ -89,7 +89,7 @@ def merged_facts(config: GatewayConfig, facts: PoolFacts, learned: Mapping[str, 
     """Returns a pool's facts as they hold now."""
     pool = config.models[facts.model].pools[facts.pool]
     explicit = pool.facts
-    if pool.kind == "remote" and any(name in learned and learned[name] != value for name, value in explicit.items()):
+    if pool.kind == "remote" and any(value != explicit.get(name) for name, value in learned.items()):
         # A remote pool reports the facts of its configuration until its engine shows that they don't hold.
         known = {name: value for name, value in learned.items() if name in _LEARNABLE}
         return config.facts_of_other_engine(facts.model, facts.pool, known)

@@ -96,11 +96,12 @@ class PolicyUpdates:
 
     def learn(self, facts: Mapping[PoolKey, dict[str, Any]]) -> None:
         """Takes what engines report of themselves: versions and settings can change with every restart."""
-        expired = _has_expired(self._sources)
-        if expired != self._expired or any(self.facts.get(key) != report for key, report in facts.items()):
-            self._expired = expired
+        expired, known = _has_expired(self._sources), {**self.facts, **facts}
+        if expired != self._expired or known != self.facts:
+            policy = self._compiled(self._policy_config, self._sources, known)
+            self._expired = expired  # only now: what can't be compiled is tried again at the next report
             self.facts |= facts
-            self._adopt(self._compiled(self._policy_config, self._sources))
+            self._adopt(policy)
 
     async def run(self) -> None:
         """Watches the engines, and the folders of advisories and of verdicts, for ever."""
@@ -130,7 +131,7 @@ class PolicyUpdates:
             self._refuse(error)
 
     def _put_in_force(self, policy_config: PolicyConfig, sources: _Sources) -> None:
-        policy = self._compiled(policy_config, sources)
+        policy = self._compiled(policy_config, sources, self.facts)
         self._switch_load(policy_config.load)
         known = {advisory.id for advisory in self._sources.advisories}
         self._policy_config = policy_config
@@ -144,12 +145,12 @@ class PolicyUpdates:
             names = ", ".join(each.id for each in concern)
             log.warning("new advisories concern your pools: %s", names)
 
-    def _compiled(self, policy: PolicyConfig, sources: _Sources) -> Policy:
+    def _compiled(self, policy: PolicyConfig, sources: _Sources, facts: Mapping[PoolKey, Mapping[str, Any]]) -> Policy:
         advisories = sources.advisories
-        if self._expired and advisories[-1].id != EXPIRED:  # it has since they were read
+        if _has_expired(sources) and advisories[-1].id != EXPIRED:  # it has since they were read
             advisories = (*advisories, without_knowledge())
         config = self._config.model_copy(update={"policy": policy})
-        return compile_for(config, self.facts, advisories, sources.qualified)
+        return compile_for(config, facts, advisories, sources.qualified)
 
     def _refuse(self, error: Exception) -> None:
         self.refused = str(error)

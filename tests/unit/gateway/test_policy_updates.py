@@ -119,6 +119,31 @@ def test_what_engines_report_leaves_an_adopted_policy_in_force() -> None:
     assert rig.first not in {policy.digest for policy in rig.adopted}
 
 
+def test_a_report_that_can_not_be_compiled_is_tried_again_and_the_policy_stays_until_then(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fails(*_: Any) -> Policy:
+        raise ConfigError("no policy")
+
+    rig = Rig()
+    report = {("m", "p"): {"engine": "vllm", "engine_version": "0.32.0"}}
+    with monkeypatch.context() as broken:
+        broken.setattr("serve.gateway.policy_updates.compile_for", fails)
+        with pytest.raises(ConfigError):
+            rig.updates.learn(report)
+    assert (rig.updates.facts, rig.adopted) == ({}, [])
+    rig.updates.learn(report)
+    assert [policy.facts[0].engine_version for policy in rig.adopted] == ["0.32.0"]
+
+
+def test_an_engine_that_reports_no_drafter_is_one_without_whatever_the_configuration_left_open() -> None:
+    rig = Rig()
+    rig.updates.learn({("m", "p"): {"engine": "vllm", "engine_version": "0.33.0", "method": "none"}})
+    assert [(facts.engine_version, facts.method) for policy in rig.adopted for facts in policy.facts] == [
+        ("0.33.0", None)
+    ]
+
+
 async def test_engines_are_asked_until_they_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("serve.gateway.policy_updates.FACTS_RETRY_S", 0.005)
     rig = Rig()
@@ -227,3 +252,8 @@ async def test_a_signed_index_is_watched_expires_and_never_goes_back(
     rig.updates.learn({})
     rig.updates.learn({})
     assert [EXPIRED in {each.id for each in policy.advisories} for policy in rig.adopted] == [False, True]
+
+    sign(signer.folder, signer.private, days=1)
+    rig.updates.reconfigure({"policy": signer.config.model_dump(), "version": "renewed"})
+    assert rig.updates.refused is None
+    assert EXPIRED not in {each.id for each in rig.adopted[-1].advisories}

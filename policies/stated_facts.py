@@ -1,7 +1,9 @@
-"""Facts that an operator states about a pool: checked, and in the words of the advisories."""
+"""Facts that an operator states about a pool, or its engines do: checked, in the words of the advisories, and common to
+several engines.
+"""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any
 
@@ -13,6 +15,7 @@ _OTHER = frozenset({"settings", "proven", "num_speculative_tokens", "canary_shar
 _KNOWN = frozenset(field.name for field in dataclasses.fields(PoolFacts)) - {"model", "pool", "qualification"}
 UNKNOWN = "unknown"
 """The method of an engine that drafts, or may, in a way that nobody knows: it matches every condition on methods."""
+_NOT_KNOWN = {"method": UNKNOWN}
 METHODS = frozenset(
     (
         "ngram", "ngram_gpu", "suffix", "medusa", "mlp_speculator", "draft_model", "custom_class", "eagle", "eagle3",
@@ -53,6 +56,20 @@ def checked(where: str, facts: Mapping[str, Any]) -> dict[str, Any]:
     if "engine" in stated:
         stated["engine"] = engine_of(str(stated["engine"]))
     return _with_method(stated)
+
+
+def common(facts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Returns the facts that hold for all engines of a pool. One in which they differ is not known, and neither is one
+    that some do not tell: None, and as the method `UNKNOWN`, since None is an engine that does not draft.
+    """
+    names = dict.fromkeys(name for each in facts for name in each)
+    return {name: _agreed(name, [each.get(name, _NOT_KNOWN.get(name)) for each in facts]) for name in names}
+
+
+def _agreed(name: str, values: Sequence[Any]) -> Any:
+    if all(value == values[0] for value in values):
+        return values[0]
+    return common([value or {} for value in values]) if name == "settings" else _NOT_KNOWN.get(name)
 
 
 def engine_of(name: str) -> str:

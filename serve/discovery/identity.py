@@ -1,10 +1,10 @@
 """The identity of an engine over time: whether it is still what its pool's facts say. Pure."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
-from policies.stated_facts import UNKNOWN, method_of
-from serve.discovery.finding import Findings, facts_of, shared
+from policies.stated_facts import UNKNOWN, common, method_of
+from serve.discovery.finding import Findings, facts_of
 from serve.discovery.series import EngineMetrics
 
 _SAME = ("served_names", "root", "max_model_len", "speculates", "draft_length")  # beside the facts
@@ -12,7 +12,7 @@ _MOST_ASKED = 32
 PERIOD_S = 5.0
 AGAIN_S = 1.0  # while an engine is away: it may come back as another one
 ASK_PERIOD_S = 30.0  # of an engine whose metrics would not show a restart; to ask it takes five requests
-NOTHING_KNOWN: Mapping[str, Any] = {"method": UNKNOWN}
+NOTHING_KNOWN: dict[str, Any] = {"method": UNKNOWN}
 
 
 class EngineIdentity:
@@ -104,7 +104,7 @@ def agreed(identities: Mapping[str, EngineIdentity], stated: Mapping[str, Any]) 
     facts = {url: identity.facts for url, identity in identities.items() if identity.facts is not None}
     if true := [url for url, each in facts.items() if each == stated]:
         return true, stated
-    return list(facts), _common(list(facts.values())) if facts else stated
+    return list(facts), NOTHING_KNOWN | common(list(facts.values())) if facts else stated
 
 
 def _seen(findings: Findings) -> Mapping[str, Any]:
@@ -139,11 +139,3 @@ def _says_none(facts: Mapping[str, Any]) -> bool:
 
 def _differ(stated: Any, found: Any) -> bool:
     return str(stated).strip().lower() != str(found).strip().lower()
-
-
-def _common(facts: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
-    """Returns the facts in which all engines agree; what is left out is not known."""
-    names = {name for each in facts for name in each.get("settings") or {}}
-    values = {name: {(each.get("settings") or {}).get(name) for each in facts} for name in names}
-    settings = {name: said.pop() if len(said) == 1 else None for name, said in values.items()}
-    return {**NOTHING_KNOWN, **shared(facts), **({"settings": settings} if settings else {})}

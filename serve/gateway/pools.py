@@ -52,7 +52,7 @@ def build_pools(
 
 
 async def reported_facts(pool: Pool) -> dict[str, Any] | None:
-    """Returns what a running replica reports about itself; None if none answers in time."""
+    """Returns what all running replicas report about themselves; None if none answers in time."""
     try:
         async with asyncio.timeout(_FACTS_TIMEOUT_S):
             return dict(await pool.facts())

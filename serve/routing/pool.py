@@ -87,7 +87,7 @@ class Pool(Protocol):
         ...
 
     async def facts(self) -> Mapping[str, Any]:
-        """Returns what a running replica has reported about itself.
+        """Returns what all running replicas have reported about themselves; what only some say is not known.
 
         It takes no slot and no place in a queue, so a full pool answers like any other.
 

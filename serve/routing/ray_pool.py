@@ -13,6 +13,7 @@ from typing import Any
 from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError
 from ray.serve.handle import DeploymentHandle, ReplicaSelection
 
+from policies.stated_facts import common
 from serve.errors import PoolUnavailableError
 from serve.routing.endpoint import Endpoint, url_of
 from serve.routing.fair_queue import ANONYMOUS, Asker, QueueReport
@@ -103,7 +104,9 @@ class RayPool:
         running = metadata_of_running(*self._deployment)
         if not running:
             raise PoolUnavailableError(f"No replica of {self._label} is running.", retry_after_s=self._retry_after_s)
-        return dict(running[0]["facts"])
+        told = [each["facts"] for each in running]  # in a rollout they differ
+        lengths = [each["max_model_len"] for each in told if "max_model_len" in each]
+        return common(told) | ({"max_model_len": min(lengths)} if lengths else {})  # what each of them takes
 
     async def close(self) -> None:
         await self._leases.close()

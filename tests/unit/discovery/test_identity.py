@@ -155,7 +155,8 @@ def test_a_pool_whose_engines_are_all_others_is_what_they_agree_in() -> None:
     one, other = known_engine(), known_engine()
     asked(one, metrics(started=2.0, drafts=True), told(drafts=True))
     asked(other, metrics(started=2.0, drafts=True), told(drafts=True, engine_version="0.33.0"))
-    assert agreed({"a": one, "b": other}, STATED) == (["a", "b"], {"engine": "vllm", "method": "unknown"})
+    common = {"engine": "vllm", "engine_version": None, "method": "unknown"}
+    assert agreed({"a": one, "b": other}, STATED) == (["a", "b"], common)
 
 
 def test_a_pool_of_which_no_engine_is_known_has_none() -> None:

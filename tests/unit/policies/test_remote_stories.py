@@ -16,7 +16,7 @@ from policies import (
     facts_from_engine_args,
     load_advisories,
 )
-from policies.stated_facts import METHODS, UNKNOWN, method_of
+from policies.stated_facts import METHODS, UNKNOWN, common, method_of
 from tests.unit.policies.test_properties import requests
 from tests.unit.policies.test_stories import FORCED, JSON, REFUSED, TOOLS
 
@@ -225,3 +225,19 @@ def test_a_method_that_nobody_knows_is_never_trusted_more_than_one_that_is(famil
 )  # fmt: skip
 def test_sglangs_algorithms_are_methods(name, method):
     assert method_of(name) == method
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "both"),
+    [
+        ({"engine": "vllm", "runner": "v1"}, {"engine": "vllm", "runner": "v2"}, {"engine": "vllm", "runner": None}),
+        ({"engine": "vllm", "runner": "v1"}, {"engine": "vllm"}, {"engine": "vllm", "runner": None}),
+        ({"method": None}, {"method": None}, {"method": None}),
+        ({"method": None}, {}, {"method": UNKNOWN}),
+        ({"settings": {"a": 1, "b": 2}}, {"settings": {"a": 1, "b": 3}}, {"settings": {"a": 1, "b": None}}),
+        ({"settings": {"a": 1}}, {}, {"settings": {"a": None}}),
+    ],
+)
+def test_what_engines_of_one_pool_do_not_tell_alike_is_not_known(one, other, both):
+    assert common([one, one]) == one
+    assert common([one, other]) == common([other, one]) == both

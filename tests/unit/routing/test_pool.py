@@ -24,6 +24,8 @@ class Handle:
 
     app_name, deployment_name = "pool-test", "pool"
 
+    is_initialized = True
+
     def __init__(self) -> None:
         self.curr_replicas: dict[str, Any] = {}
         running_replicas.register(self.app_name, self.deployment_name, self)
@@ -36,6 +38,13 @@ class Handle:
         self.curr_replicas = {
             str(number): SimpleNamespace(max_ongoing_requests=each, replica_metadata={})
             for number, each in enumerate(slots)
+        }
+
+    def tell(self, *facts: dict[str, Any]) -> None:
+        """Sets the facts of each running replica."""
+        self.curr_replicas = {
+            str(number): SimpleNamespace(max_ongoing_requests=2, replica_metadata={"facts": each})
+            for number, each in enumerate(facts)
         }
 
     @asynccontextmanager
@@ -80,6 +89,27 @@ async def test_the_number_of_replicas_is_known_before_the_first_request() -> Non
     handle = Handle()
     handle.runs(2, 2, 2)
     assert pool_of(handle).replicas == 3
+
+
+OLD = {"engine": "vllm", "engine_version": "0.31.0", "method": None, "hybrid": False, "max_model_len": 8192}
+NEW = {**OLD, "engine_version": "0.32.0", "max_model_len": 4096}
+
+
+@pytest.mark.parametrize(
+    ("told", "known"),
+    [
+        ([NEW, NEW], NEW),
+        ([OLD, NEW], {**NEW, "engine_version": None}),
+        ([NEW, OLD, NEW], {**NEW, "engine_version": None}),
+        ([NEW, {**NEW, "method": "eagle3"}], {**NEW, "method": "unknown"}),
+    ],
+)
+async def test_in_a_rollout_a_pools_facts_are_those_of_all_its_replicas(
+    told: list[dict[str, Any]], known: dict[str, Any]
+) -> None:
+    handle = Handle()
+    handle.tell(*told)
+    assert await pool_of(handle).facts() == known
 
 
 async def test_a_request_that_waits_counts_as_one_that_is_served() -> None:

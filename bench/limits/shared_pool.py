@@ -14,7 +14,7 @@ from lab.simulation.virtual_time import run_in_virtual_time
 from serve.limits.answer_meter import Meter
 from serve.limits.estimate import Estimates, RequestSize
 from serve.limits.usage import Usage
-from serve.load.board import PERIOD_S, Figures, LoadBoard
+from serve.load.shared_load import PERIOD_S, Figures, LoadBoard
 from serve.routing.endpoint import Endpoint
 from serve.routing.fair_queue import Asker
 from serve.routing.leases import Lease, Leases

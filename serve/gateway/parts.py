@@ -21,10 +21,10 @@ from serve.limits.accounts import NULL_ACCOUNTS, Accounts, AnyAccounts
 from serve.limits.actor import connect as connect_ledger
 from serve.limits.api import routes as usage_routes
 from serve.limits.metrics import show_limits
-from serve.load.board import SharedLoad
-from serve.load.board import connect as connect_board
 from serve.load.live_load import NULL_LOAD, AnyLoad, LiveLoad
 from serve.load.metrics import show_load
+from serve.load.shared_load import SharedLoad
+from serve.load.shared_load import connect as connect_load
 from serve.proxy.attempts import Attempts
 from serve.proxy.upstream import Upstream
 from serve.quarantine.actor import connect as connect_detector
@@ -86,7 +86,7 @@ def shared_load(config: GatewayConfig, load: AnyLoad, pools: Mapping[PoolKey, Po
     """Returns the part that shares the load, and what tenants were given, with the other gateway replicas."""
     if not load.learns and config.access.mode == "off" and not config.limits.reserved_slots:
         return OFF  # without tenants and reserved slots there is nothing to share fairly
-    return Part("load", run=SharedLoad(load, pools, connect_board(application())).run)
+    return Part("load", run=SharedLoad(load, pools, connect_load(application())).run)
 
 
 def limits_of(config: GatewayConfig, gateways: int, metrics: Metrics) -> tuple[AnyAccounts, Part]:

@@ -1,4 +1,4 @@
-"""The board on which gateway replicas leave figures for each other.
+"""The load over all gateway replicas: the actor that they leave their figures with, and a replica's side of it.
 
 Figures of the load, and what tenants were given in each pool, so that they share it by weight over all replicas.
 """
@@ -20,7 +20,7 @@ from serve.shared.report import Acknowledgement, Pending, Register, Report, Repo
 log = logging.getLogger("ray.serve.specgate.load")
 
 PERIOD_S = 1.0
-_VERSION = 3
+_VERSION = 4  # of the figures and of where their classes stand: an older actor can't read them
 _FRESH_S = 5.0  # a replica that has not reported for so long is gone, and its requests with it
 
 Given = dict[PoolKey, defaultdict[tuple[int, str], float]]

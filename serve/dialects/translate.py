@@ -58,7 +58,7 @@ class Translate(Stage):
             events = self._events(frame)
         except GatewayError as error:
             events = self._fail(error)
-        except Exception:  # noqa: BLE001 - the last resort, as in the gateway itself
+        except BaseException:  # noqa: BLE001 - the last resort, as in the gateway itself
             log_fault(log, "the answer could not be translated", self._request_id)
             events = self._fail(GatewayError("Internal error; see the gateway's log."))
         return (Frame(events),) if events else ()

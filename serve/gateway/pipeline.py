@@ -172,7 +172,7 @@ class Gateway:
                 exchange.status = CLIENT_LEFT
                 fail(span, "client_left", exchange.status)
                 raise
-            except Exception as error:  # noqa: BLE001 - the last resort: the client gets an error, the log the place
+            except BaseException as error:  # noqa: BLE001 - the last resort: the client gets an error, the log the place
                 if _is_of_memory(error):
                     log.error("[%s] no memory is left for a request", exchange.request_id)
                     await exchange.refuse(OutOfMemoryError(_NO_MEMORY, retry_after_s=1.0))
@@ -376,7 +376,7 @@ def _refusal(decision: Decision) -> str:
     )
 
 
-def _is_of_memory(error: Exception) -> bool:
+def _is_of_memory(error: BaseException) -> bool:
     """Returns whether an error says that no memory is left: to Python itself, the system or for another thread."""
     return (
         isinstance(error, MemoryError)

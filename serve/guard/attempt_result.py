@@ -14,7 +14,6 @@ from opentelemetry.trace import Span
 
 from policies import Candidate, Trial
 from serve.guard.core import GUARD_ERROR, Guard, Outcome, Verdict
-from serve.guard.fault import CONTROL
 from serve.guard.finding import TrialFinding, finding_of
 from serve.proxy.routed_request import RoutedRequest
 from serve.telemetry.instruments import Telemetry
@@ -113,8 +112,6 @@ class Reports:
             response_id = guard.response_id
             verdicts: Sequence[Verdict] = guard.verdicts
             self.conclude(request, tried, verdicts)
-        except CONTROL:
-            raise
         except BaseException:  # noqa: BLE001 - the client's answer stands, whatever becomes of the report
             log_fault(log, "the guard's report failed", request.request_id)
             final, response_id, verdicts = Outcome.GUARD_ERROR, "", [GUARD_ERROR]

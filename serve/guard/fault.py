@@ -1,6 +1,5 @@
 """Faults of the guard itself: an answer that it fails to judge passes or is an error, as `unjudged` says."""
 
-import asyncio
 import logging
 
 from serve.errors import IntegrityError
@@ -9,13 +8,9 @@ from serve.telemetry.request_log import log_fault
 
 log = logging.getLogger("ray.serve.specgate.guard")
 
-# What ends a request from outside. Everything else that comes out of the guard is a fault of the guard, and that is
-# any BaseException: a panic in an extension written in Rust is no Exception.
-CONTROL = (asyncio.CancelledError, KeyboardInterrupt, SystemExit, GeneratorExit)
-
 
 def guard_fault(guard: Guard, attempt: int) -> IntegrityError:
-    """Ends an answer that the guard failed to judge; returns the client's error. Called while the exception is handled.
+    """Ends an answer that the guard failed to judge; returns the client's error. Called as `log_fault` is.
 
     It calls nothing of the guard: whatever failed once may fail again.
 

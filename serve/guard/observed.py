@@ -6,7 +6,7 @@ from typing import Any
 from serve.config.pool import ModelConfig
 from serve.errors import EngineError
 from serve.guard.core import Guard, WholeGuard
-from serve.guard.fault import CONTROL, guard_fault
+from serve.guard.fault import guard_fault
 from serve.guard.response import GuardedStream
 from serve.guard.slices import LONG_BYTES, in_slices
 from serve.http1.sse import decode_chunk
@@ -59,8 +59,6 @@ class ObservedResponse(Check):
         try:
             completion = await beside(is_long, decode_chunk, self._body)
             await in_slices(self._whole_guard.judge(completion), aside=is_long)
-        except CONTROL:
-            raise
         except EngineError as error:
             self._stream.finish_attempt(error)
         except BaseException:  # noqa: BLE001 - logged, reported and an error for the client

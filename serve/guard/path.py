@@ -14,7 +14,7 @@ from serve.guard.core import GuardState
 from serve.guard.core.expectation import LazyRequest
 from serve.guard.cut import Broken
 from serve.guard.escalation import escalated
-from serve.guard.fault import CONTROL, guard_fault, unjudged_error
+from serve.guard.fault import guard_fault, unjudged_error
 from serve.guard.observed import ObservedResponse
 from serve.guard.response import GuardedResponse, guarded_response
 from serve.guard.resume import Resumes, Written
@@ -156,7 +156,7 @@ class GuardedPath:
             return guarded_response(
                 exchange, model, _lazy(request), transcript, streamed=streamed, live=live, hasty=hasty
             )
-        except (InvalidRequestError, *CONTROL):
+        except InvalidRequestError:
             raise
         except BaseException as error:
             self._reports.unguarded(request, exchange.span, attempt.candidate)
@@ -183,11 +183,12 @@ class GuardedPath:
                     ran = await self._repair(repair)
             settled = True
             await guarded.finish()
-        except (GatewayError, *CONTROL):
+        except GatewayError:
             raise
         except BaseException as error:
+            failure = guard_fault(guarded.guard, len(tried) - 1)
             settled = True
-            raise guard_fault(guarded.guard, len(tried) - 1) from error
+            raise failure from error
         finally:
             self._reports.report(request, exchange.span, guarded.guard, tried, settled=settled)
             transcript.end(tried, guarded.guard)
@@ -257,8 +258,6 @@ class GuardedPath:
     async def _observe(self, exchange: Exchange, request: RoutedRequest, model: ModelConfig, attempt: Attempt) -> None:
         try:
             observed = ObservedResponse(model, _lazy(request), streamed=attempt.response.is_stream)
-        except CONTROL:
-            raise
         except BaseException:  # noqa: BLE001 - logged and reported; the answer passes
             self._reports.unguarded(request, exchange.span, attempt.candidate)
             await relay(exchange, attempt, self._telemetry)

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from serve.config.pool import ModelConfig
 from serve.errors import EngineError, GatewayError, encode_json
 from serve.guard.core import Guard, GuardState, WholeGuard
-from serve.guard.fault import CONTROL, guard_fault
+from serve.guard.fault import guard_fault
 from serve.guard.slices import LONG_BYTES, LONG_HELD_BYTES, LONG_RAW_BYTES, in_slices
 from serve.guard.transcript import NULL_TRANSCRIPT, AnyTranscript
 from serve.http1.message import RawHeaders
@@ -96,8 +96,6 @@ class GuardedStream(Check):
                 self._hold(frame, len(frame.text))
             if guard.over or (guard.state is not _OPEN and not guard.awaits_usage):
                 self.over = True
-        except CONTROL:
-            raise
         except EngineError as error:
             self.finish_attempt(error)
         except BaseException:  # noqa: BLE001 - logged, reported, and as configured the client's error
@@ -121,8 +119,6 @@ class GuardedStream(Check):
                     self.ending = self._guard.finish(done=self._done)
                 else:
                     self.ending = self._guard.broke(failure.message)
-            except CONTROL:
-                raise
             except BaseException:  # noqa: BLE001 - logged, reported, and as configured the client's error
                 self._fail()
         if self.passing and not (self._end.complete or self._finished):
@@ -314,8 +310,6 @@ class WholeResponse:
         try:
             self._long = len(body) >= LONG_BYTES or self.guard.takes_long
             self._body = await in_slices(self._judged(body, completion), aside=self._long)
-        except CONTROL:
-            raise
         except BaseException:  # noqa: BLE001 - logged, reported, and as configured the client's error
             self._failure = guard_fault(self.guard, number)
             if self.guard.settings.unjudged == "pass":
@@ -326,8 +320,6 @@ class WholeResponse:
         self._failure = error
         try:
             self.guard.broke(error.message)
-        except CONTROL:
-            raise
         except BaseException:  # noqa: BLE001 - logged, reported and an error for the client
             self._failure = guard_fault(self.guard, number)
 

@@ -119,7 +119,7 @@ class Resumes:
             return await make()
         except CannotResumeError as error:
             reason = str(error)
-        except Exception:  # noqa: BLE001 - whatever is wrong with the resume, the request can run again
+        except BaseException:  # noqa: BLE001 - whatever is wrong with the resume, the request can run again
             log_fault(log, "a resume failed", request.request_id)
             reason = "fault"
         self._count(request.decision.model, otherwise, reason).inc()

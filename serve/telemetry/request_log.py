@@ -1,4 +1,8 @@
-"""The log of requests: a line for some of them, or warnings of their engines' faults. Never a word of theirs."""
+"""The log of requests: a line for some of them, or warnings of their engines' faults, and our own faults.
+
+Never a word of theirs, which an exception's text may quote: what serves requests logs exceptions by `log_fault` or
+`log_error` alone.
+"""
 
 import asyncio
 import logging
@@ -16,6 +20,9 @@ log = logging.getLogger("ray.serve.specgate.requests")
 _MINUTE_S = 60.0
 _WRITTEN_EVERY_S = 1.0
 _SERVER_ERROR = 500
+# What ends a request from outside. Everything else is a fault, and that is any BaseException: a panic in an extension
+# written in Rust is no Exception.
+_CONTROL = (asyncio.CancelledError, KeyboardInterrupt, SystemExit, GeneratorExit)
 Later = Callable[[float, Callable[[], None]], object]
 Place = tuple[str, str]  # model and pool: every model has a pool that is called `standard`
 
@@ -94,11 +101,21 @@ class RequestLog:
 
 
 def log_fault(logger: logging.Logger, message: str, request_id: str = "") -> None:
-    """Logs that specgate itself failed; called while the exception is handled.
+    """Logs that specgate itself failed; called first of all where any BaseException is handled.
+
+    What ends a request from outside is no fault: it is raised again.
+    """
+    error = sys.exception()
+    if isinstance(error, _CONTROL):
+        raise error
+    log_error(logger, message, error, request_id)
+
+
+def log_error(logger: logging.Logger, message: str, error: BaseException | None, request_id: str = "") -> None:
+    """Logs an exception that nobody handles any more, such as one that has ended a task.
 
     The line says where and what kind of exception it was, but not its text, which may quote a request.
     """
-    error = sys.exception()
     place = "".join(traceback.format_tb(error.__traceback__)) if error is not None else ""
     fields = {"request_id": request_id} if request_id else {}
     logger.error("%s: %s\n%s", message, type(error).__name__, place, extra=fields)

@@ -14,7 +14,7 @@ from ray.serve._private.logging_utils import ServeFormatter
 
 from serve.config.telemetry import TelemetryConfig
 from serve.telemetry import request_log
-from serve.telemetry.request_log import RequestLog, keep_writing, log_fault
+from serve.telemetry.request_log import RequestLog, keep_writing, log_error, log_fault
 
 FIELDS: dict[str, Any] = {
     "request_id": "r1", "path": "/v1/chat/completions", "status": 200, "duration_ms": 12, "model": "m", "pool": "fast",
@@ -130,16 +130,48 @@ def test_a_warning_alone_gives_a_request_no_line_and_is_silent_where_requests_ha
 
 
 def test_a_fault_of_our_own_says_where_and_what_but_not_its_text(caplog: pytest.LogCaptureFixture) -> None:
+    said = "secret"
     try:
-        raise KeyError("secret")
+        raise KeyError(said)
     except KeyError:
         log_fault(logging.getLogger("t"), "the guard failed", "r1")
     (record,) = caplog.records
     assert record.getMessage().startswith("the guard failed: KeyError\n")
     assert "test_request_log.py" in record.getMessage()
     assert vars(record)["request_id"] == "r1"
-    assert 'KeyError("secret")' in record.getMessage(), "the source line, which is ours"
+    assert "raise KeyError(said)" in record.getMessage(), "the source line, which is ours"
     assert record.exc_info is None
+    assert "secret" not in caplog.text
+
+
+def test_an_error_that_others_led_to_is_logged_without_their_text_too(caplog: pytest.LogCaptureFixture) -> None:
+    said = "secret"
+    try:
+        try:
+            raise ValueError(said)
+        except ValueError as error:
+            raise RuntimeError(said) from error
+    except RuntimeError as error:
+        failed = error
+    log_error(logging.getLogger("t"), "a task failed", failed)
+    assert "a task failed: RuntimeError\n" in caplog.text
+    assert "secret" not in caplog.text
+
+
+@pytest.mark.parametrize("kind", [asyncio.CancelledError, KeyboardInterrupt, SystemExit, GeneratorExit])
+def test_what_ends_a_request_from_outside_is_no_fault(
+    kind: type[BaseException], caplog: pytest.LogCaptureFixture
+) -> None:
+    def handle() -> None:
+        try:
+            raise kind
+        except BaseException:  # noqa: BLE001
+            log_fault(logging.getLogger("t"), "the guard failed")
+            pytest.fail("the handler went on")
+
+    with pytest.raises(kind):
+        handle()
+    assert not caplog.records
 
 
 class Written(logging.Handler):

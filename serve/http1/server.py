@@ -28,6 +28,7 @@ from serve.http1.message import error_response
 from serve.http1.request_parser import BETWEEN, BODY, HEAD, RequestParser, addresses
 from serve.http1.states import ABANDONED, ENDED, PENDING
 from serve.http1.turns import turns
+from serve.telemetry.request_log import log_error
 
 log = logging.getLogger("ray.serve.specgate.http1")
 
@@ -254,7 +255,7 @@ class ServerProtocol(asyncio.Protocol):
         cycle.release()
         cycle.scope.pop("extensions", None)  # holds methods of the cycle: without it, nothing is left for the collector
         if not task.cancelled() and (error := task.exception()) is not None:
-            log.error("%s %s failed", cycle.scope["method"], cycle.scope["path"], exc_info=error)
+            log_error(log, f"{cycle.scope['method']} {cycle.scope['path']} failed", error)
         if self._lifetime is _CLOSED:
             return
         if cycle.progress is PENDING:

@@ -15,6 +15,7 @@ from serve.routing.fair_queue import ANONYMOUS, Asker, QueueReport, Turn
 from serve.routing.hold import Hold
 from serve.routing.session_affinity import NOWHERE
 from serve.routing.waiting_room import Place, WaitingRoom, WaitingTerms
+from serve.telemetry.request_log import log_error
 
 log = logging.getLogger("ray.serve.specgate.routing")
 
@@ -257,7 +258,7 @@ class Leases:
     def _on_released(self, task: asyncio.Task[None]) -> None:
         self._releases.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            log.error("could not release a slot", exc_info=error)
+            log_error(log, "could not release a slot", error)
 
 
 class _Hold(Hold):

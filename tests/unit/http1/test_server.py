@@ -60,6 +60,10 @@ class Socket:
         self.reading = True
 
 
+class PanicError(BaseException):
+    """Like pyo3's PanicException, which is no Exception."""
+
+
 async def echo(scope: Any, receive: Any, send: Any) -> None:
     """Answer with the path and the body, in chunks."""
     body, more = b"", True
@@ -278,11 +282,16 @@ async def test_a_response_that_breaks_off_never_looks_whole() -> None:
     assert b"0\r\n\r\n" not in socket.sent
 
 
-async def test_an_app_that_fails_before_its_response_is_a_500() -> None:
-    async def failing(*_: Any) -> None:
-        raise RuntimeError("as a test")
+@pytest.mark.parametrize("kind", [RuntimeError, PanicError])
+async def test_an_app_that_fails_before_its_response_is_a_500_and_the_log_quotes_nothing(
+    kind: type[BaseException], caplog: pytest.LogCaptureFixture
+) -> None:
+    async def failing(_: Any, receive: Any, __: Any) -> None:
+        raise kind((await receive())["body"].decode())
 
     assert responses_in((await converse([HELLO], failing)).sent)[0][0] == 500
+    assert f"POST /hot failed: {kind.__name__}\n" in caplog.text
+    assert "hello" not in caplog.text
 
 
 async def test_headers_may_be_lists_as_ray_serves_health_checks_have_them() -> None:

@@ -70,6 +70,26 @@ async def test_the_next_request_takes_the_slot_of_the_last() -> None:
     assert pool.reserved == 1
 
 
+async def test_a_slot_that_can_not_be_released_is_logged_without_the_exceptions_text(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def release() -> None:
+        raise RuntimeError("".join(("sec", "ret")))
+
+    async def reserve() -> Lease:
+        resources = AsyncExitStack()
+        resources.push_async_callback(release)
+        return Lease(Endpoint("http://a", None, "1"), resources)
+
+    leases = Leases()
+    async with leases.hold(reserve):
+        pass
+    await leases.close()
+    await settle()
+    assert "could not release a slot: RuntimeError\n" in caplog.text
+    assert "secret" not in caplog.text
+
+
 async def test_a_waiting_request_gets_the_slot_at_once_and_its_own_reservation_is_dropped() -> None:
     pool, leases = Pool(slots=1), Leases()
     async with closed_at_the_end(leases, pool):

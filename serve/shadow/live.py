@@ -15,7 +15,7 @@ from msgspec import structs
 from policies import Candidate, Decision
 from serve.config.gateway import GatewayConfig
 from serve.config.pool import ModelConfig, ShadowConfig
-from serve.errors import EngineError, GatewayError, OverloadedError
+from serve.errors import DeadlineError, EngineError, GatewayError, OverloadedError
 from serve.guard.attempt_result import AttemptResult
 from serve.guard.core import Verdict
 from serve.guard.core.expectation import LazyRequest
@@ -31,6 +31,7 @@ from serve.request.beside import beside
 from serve.routing.fair_queue import ANONYMOUS
 from serve.shadow.pairs import PairCounts
 from serve.stream.line import Line
+from serve.telemetry.request_log import log_fault
 
 log = logging.getLogger("ray.serve.specgate.shadow")
 
@@ -198,10 +199,11 @@ class Shadows:
             self.skipped[request.decision.model, shadow.candidate.pool] += 1
             return
         except (GatewayError, TimeoutError) as error:
-            log.info("%s: the candidate %s has no answer: %s", request.request_id, shadow.candidate.pool, error)
+            why = error.code if isinstance(error, GatewayError) else DeadlineError.default_code
+            log.info("%s: the candidate %s has no answer: %s", request.request_id, shadow.candidate.pool, why)
             outcome, good = _FAILED, False
-        except Exception:
-            log.exception("%s: the comparison failed", request.request_id)
+        except BaseException:  # noqa: BLE001 - logged and counted, and no pair
+            log_fault(log, "a comparison failed", request.request_id)
             self.faults[request.decision.model, shadow.candidate.pool] += 1
             return
         else:

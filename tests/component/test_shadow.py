@@ -1,6 +1,7 @@
 """A candidate pool gets copies of requests; its answers are judged, and nobody else ever sees them."""
 
 import asyncio
+import gc
 import json
 import re
 from collections.abc import AsyncIterator
@@ -94,12 +95,20 @@ async def test_a_candidate_that_is_down_costs_nobody_an_answer() -> None:
         assert every["outcomes"] == {"failed": 3}
 
 
-async def test_a_comparison_that_our_own_code_fails_at_is_counted_and_is_no_pair(
-    monkeypatch: pytest.MonkeyPatch,
+class PanicError(BaseException):
+    """Like pyo3's PanicException, which is no Exception."""
+
+
+@pytest.mark.parametrize("kind", [KeyError, PanicError])
+async def test_a_comparison_that_our_own_code_fails_at_is_counted_and_is_no_pair_and_the_log_quotes_nothing(
+    kind: type[BaseException], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    def failing(_: Any, request: Any, **__: Any) -> Any:
+        raise kind(str(request["tools"]))
+
     async with engine() as served, engine() as candidate, serving(config_of(served, candidate)) as ports:
-        monkeypatch.setattr(live, "ObservedResponse", None)
-        await post(ports)
+        monkeypatch.setattr(live, "ObservedResponse", failing)
+        await post(ports, tools=[{"type": "function", "function": {"name": "secret"}}])
         async with aiohttp.ClientSession() as session, asyncio.timeout(20):
             shown = ""
             while not re.search(r"^specgate_shadow_faults_total\{.*} 1\.0$", shown, re.MULTILINE):
@@ -108,6 +117,9 @@ async def test_a_comparison_that_our_own_code_fails_at_is_counted_and_is_no_pair
                     shown = await response.text()
         (waiting,) = await rows_of(ports)
         assert (waiting["verdict"], waiting["pairs"], waiting["request_class"]) == ("not yet", 0, None)
+        gc.collect()  # a task whose exception nobody has seen would tell it now
+    assert "secret" not in caplog.text
+    assert f"a comparison failed: {kind.__name__}\n" in caplog.text
 
 
 async def test_decisions_know_no_candidate() -> None:

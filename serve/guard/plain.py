@@ -275,4 +275,5 @@ class PlainPath:
 
     def _add_fault(self, request: RoutedRequest, candidate: Candidate, failure: EngineError) -> None:
         faults, where = request.attribution.faults, (request.decision.model, candidate.pool)
-        self._telemetry.log.add_fault(faults, request.request_id, where, failure.code, failure.message)
+        detail = f"the engine's answer broke: {failure.code}"  # its words may quote the request
+        self._telemetry.log.add_fault(faults, request.request_id, where, failure.code, detail)

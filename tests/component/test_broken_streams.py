@@ -6,8 +6,8 @@ from typing import Any
 
 import aiohttp
 import pytest
-from support.engines import Engine, chunk, frame, start
-from support.guard_stack import config
+from support.engines import Engine, answering, chunk, frame, start
+from support.guard_stack import config, post
 from support.stack import Stack, running
 
 HELLO: Any = [{"role": "user", "content": "hello"}]
@@ -15,6 +15,7 @@ SAID = frame(chunk({"role": "assistant", "content": "So"})) + frame(chunk({"cont
 STOP = frame(chunk({}, "stop"))
 DONE = frame("[DONE]")
 WORDS = "out of memory"
+QUOTED = (WORDS, "insufficient_system_resource", "Bad Gateway")
 OPEN = chunk({"content": " was"})
 
 
@@ -205,6 +206,42 @@ async def test_an_error_of_any_shape_is_one_for_every_client(rig: Rig, shape: st
     for api, stream in (await answers(rig)).items():
         assert ended_badly(api, stream), (api, stream)
         assert "So" in stream
+
+
+def going_on() -> dict[str, Any]:
+    """A configuration of pools whose streams go on elsewhere, and of a log that tells every fault of theirs."""
+    settings = config(telemetry={"warnings_per_minute": 1000})
+    for pool in settings["models"]["m"]["pools"].values():
+        pool |= {"kind": "remote", "url": "http://192.0.2.1"}
+    return settings
+
+
+@pytest.mark.parametrize("said", [b"", SAID])
+async def test_the_log_has_none_of_the_words_that_an_engine_ends_a_stream_with(
+    said: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    engine = Shaped()
+    apps = {("m", pool): engine.app for pool in ("speculative", "standard")}
+    worded = {shape: sent for shape, sent in ERRORS.items() if any(words in sent.decode("latin-1") for words in QUOTED)}
+    async with running(going_on(), apps) as stack, aiohttp.ClientSession() as session:
+        for shape, sent in worded.items():
+            engine.stream = said + sent + STOP + DONE
+            caplog.clear()
+            await answers((stack, engine, session))
+            logged = caplog.text + repr([vars(record) for record in caplog.records])
+            assert [words for words in QUOTED if words in logged] == [], shape
+            assert "m/speculative: the engine's answer broke: engine_error" in caplog.text, shape
+
+
+async def test_the_log_has_none_of_the_words_that_an_engine_sends_in_place_of_a_whole_answer(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    apps = {("m", pool): answering({"error": {"message": WORDS}}) for pool in ("speculative", "standard")}
+    async with running(going_on(), apps) as stack:
+        status, _, _ = await post(stack.url, {"model": "m", "messages": HELLO})
+    assert status == 502
+    assert WORDS not in caplog.text
+    assert "m/speculative: the engine's answer broke: engine_error" in caplog.text
 
 
 @pytest.mark.parametrize("end", ENDS)

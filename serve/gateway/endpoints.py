@@ -1,6 +1,7 @@
 """The HTTP endpoints of a gateway replica beside the completions, for clients and for the admin API."""
 
 import asyncio
+import logging
 import time
 from collections.abc import Mapping
 from dataclasses import replace
@@ -32,6 +33,9 @@ from serve.request.model_suffix import NO_SPECULATION
 from serve.request.resuming import obstacle
 from serve.routing.pool import Pool
 from serve.telemetry.metrics import Metrics
+from serve.telemetry.request_log import log_fault
+
+log = logging.getLogger("ray.serve.specgate.gateway")
 
 _DOWN = "starting or down"
 _SERVER = {"server": f"specgate/{VERSION}"}  # on what is no model's answer
@@ -151,7 +155,13 @@ class GatewayApi:
         headers = request_headers(request.headers.raw)
         body = await read_body(request.receive, headers, self._config.limits.max_body_bytes)
         api = request.query_params.get("api", "chat")
-        explained, evidence = await explanation(self._gateway, body, headers, api, _principal(request))
+        try:
+            explained, evidence = await explanation(self._gateway, body, headers, api, _principal(request))
+        except GatewayError:
+            raise
+        except BaseException:  # noqa: BLE001 - logged here, or the web server would with its text
+            log_fault(log, "an explanation failed", request_id_of(headers))
+            raise GatewayError("Internal error; see the gateway's log.") from None
         return JSONResponse(explained, headers={"x-specgate-evidence": f"evidence={evidence}"})
 
     async def root(self, request: fastapi.Request) -> Response:

@@ -9,6 +9,7 @@ import pytest
 
 from serve import VERSION
 from serve.dialects.table import DIALECTS
+from serve.gateway import endpoints
 from serve.gateway.ingress import GatewayReplica
 
 CHAT = {"model": "m", "messages": [{"role": "user", "content": "hello"}]}
@@ -53,6 +54,26 @@ async def test_an_unknown_model_is_refused_in_the_clients_own_api() -> None:
     assert (chat.status_code, chat.json()["error"]["code"]) == (404, "model_not_found")
     listed = await ask(app, "/v1/models", headers={"anthropic-version": "2023-06-01"})
     assert listed.json()["data"][0]["type"] == "model"
+
+
+class PanicError(BaseException):
+    """Like pyo3's PanicException, which is no Exception."""
+
+
+@pytest.mark.parametrize("kind", [KeyError, PanicError])
+@pytest.mark.parametrize("operators", [False, True])
+async def test_an_explanation_that_fails_quotes_nothing_of_its_request(
+    operators: bool, kind: type[BaseException], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def failing(body: bytes, *_: Any) -> bytes:
+        raise kind(body.decode())
+
+    monkeypatch.setattr(endpoints, "as_chat", failing)
+    served = replica()
+    answer = await ask(served.operators_app() if operators else served.app(), "/v1/route/explain", CHAT)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (500, "internal_error")
+    assert f"an explanation failed: {kind.__name__}\n" in caplog.text
+    assert "hello" not in caplog.text + answer.text
 
 
 async def test_explaining_asks_no_engine_and_says_what_its_evidence_is() -> None:

@@ -146,6 +146,35 @@ async def ask(
     return head["status"], named, b"".join(part["body"] for part in parts)
 
 
+class PanicError(BaseException):
+    """Like pyo3's PanicException, which is no Exception."""
+
+
+class Failing(Upstream):
+    """Fails by our own fault, with a request's body as the exception's text."""
+
+    def __init__(self, kind: type[BaseException]) -> None:
+        super().__init__([])
+        self._kind = kind
+
+    @asynccontextmanager
+    async def post(
+        self, endpoint: Endpoint, path: str, body: bytes, headers: Mapping[str, str]
+    ) -> AsyncIterator[UpstreamResponse]:
+        raise self._kind(body.decode())
+        yield
+
+
+@pytest.mark.parametrize("kind", [KeyError, PanicError])
+async def test_a_fault_of_our_own_is_a_500_and_the_log_quotes_nothing(
+    kind: type[BaseException], caplog: pytest.LogCaptureFixture
+) -> None:
+    status, _, body = await ask(gateway_of(Failing(kind)), CHAT)
+    assert (status, json.loads(body)["error"]["code"]) == (500, "internal_error")
+    assert f"a request failed: {kind.__name__}\n" in caplog.text
+    assert "hello" not in caplog.text
+
+
 async def test_a_whole_answer_passes_as_it_is() -> None:
     upstream = Upstream([WHOLE], content_type="application/json")
     status, headers, body = await ask(gateway_of(upstream), CHAT)

@@ -1,11 +1,13 @@
 """Lines about requests: which have one, and how many warnings there are where none has."""
 
+import ast
 import asyncio
 import json
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from logging.handlers import MemoryHandler
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -172,6 +174,69 @@ def test_what_ends_a_request_from_outside_is_no_fault(
     with pytest.raises(kind):
         handle()
     assert not caplog.records
+
+
+ROOT = Path(__file__).parents[3]
+# What runs beside requests and gets none of their words: an exception's text may help there.
+BESIDE = {"serve/gateway/part.py", "serve/gateway/engine_watch.py"}
+FOLDERS = ["dialects", "guard", "http1", "parsing", "proxy", "request", "routing", "shadow", "stream", "tokenizer"]
+PATH = {"serve/gateway/endpoints.py", "serve/gateway/pipeline.py"}
+# They tell errors that hold our own words alone: that no engine is free or answers; Ray's of a replica that is gone.
+OWN_WORDS = {"serve/proxy/attempts.py", "serve/routing/request_routers.py"}
+TELLING = {"debug", "info", "warning", "error", "critical", "log", "warn", "add_fault", "_add_fault", "log_fault"}
+
+
+def logs_text(tree: ast.AST) -> bool:
+    """Returns whether a module logs an exception with its text, as the standard library does."""
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    return any(
+        any(keyword.arg == "exc_info" for keyword in call.keywords)
+        or (isinstance(call.func, ast.Attribute) and call.func.attr == "exception" and bool(call.args))
+        for call in calls
+    )
+
+
+def tells_caught(tree: ast.AST) -> bool:
+    """Returns whether a module logs what it has caught, or the message of any error, in a text of its own."""
+    caught = {node.name for node in ast.walk(tree) if isinstance(node, ast.ExceptHandler)} - {None}
+    for call in (node for node in ast.walk(tree) if isinstance(node, ast.Call)):
+        if getattr(call.func, "attr", getattr(call.func, "id", "")) not in TELLING:
+            continue
+        said = [node for argument in call.args for node in ast.walk(argument)]
+        attributes = [node for node in said if isinstance(node, ast.Attribute)]
+        coded = {id(node.value) for node in attributes if node.attr in ("code", "status")}
+        if any(node.attr == "message" for node in attributes):
+            return True
+        if any(isinstance(node, ast.Name) and node.id in caught and id(node) not in coded for node in said):
+            return True
+    return False
+
+
+def modules() -> dict[str, ast.Module]:
+    paths = [*(ROOT / "serve").rglob("*.py")]
+    return {str(path.relative_to(ROOT)): ast.parse(path.read_text(encoding="utf-8")) for path in paths}
+
+
+def test_what_serves_requests_logs_exceptions_by_one_helper_which_leaves_out_their_text() -> None:
+    assert {name for name, tree in modules().items() if logs_text(tree)} == BESIDE
+
+
+def test_what_serves_requests_tells_no_message_of_an_error() -> None:
+    on_the_path = {name: tree for name, tree in modules().items() if name in PATH or name.split("/")[1] in FOLDERS}
+    assert on_the_path.keys() >= PATH | OWN_WORDS
+    assert {name for name, tree in on_the_path.items() if tells_caught(tree)} == OWN_WORDS
+
+
+@pytest.mark.parametrize("call", ['log.exception("failed")', 'log.error("failed", exc_info=True)'])
+def test_a_call_that_logs_an_exceptions_text_is_seen(call: str) -> None:
+    assert logs_text(ast.parse(call))
+
+
+@pytest.mark.parametrize("said", ["error", "str(error)", "error.message", "failure.message", 'f"no: {error!r}"'])
+def test_a_call_that_tells_an_error_is_seen(said: str) -> None:
+    for call in (f'log.info("failed: %s", {said})', f'self._add_fault("failed", {said})', f"log_fault(log, {said})"):
+        assert tells_caught(ast.parse(f"try:\n    work()\nexcept Exception as error:\n    {call}"))
+    assert not tells_caught(ast.parse('try:\n    work()\nexcept OSError as error:\n    log.info("%s", error.code)'))
 
 
 class Written(logging.Handler):

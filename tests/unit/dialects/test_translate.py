@@ -17,6 +17,10 @@ from serve.stream.frame import Frame
 from serve.stream.line import Line
 
 
+class PanicError(BaseException):
+    """Like pyo3's PanicException, which is no Exception."""
+
+
 class Encoder:
     """Writes one letter an event: what it was given is what comes out."""
 
@@ -28,6 +32,8 @@ class Encoder:
             raise ValueError("odd")
         if "broken" in chunk:
             raise EngineError("broken")
+        if "panics" in chunk:
+            raise PanicError(chunk["panics"])
         return "".join([choice["delta"].get("content") or "" for choice in chunk["choices"]]).encode()
 
     def feed_text(self, kind: str, text: str) -> bytes:
@@ -77,17 +83,22 @@ def test_a_frame_that_the_gateway_made_needs_no_bytes() -> None:
     ("sent", "events"),
     [
         ({"odd": 1}, b"!500"),
+        ({"panics": "secret"}, b"!500"),
         ({"broken": 1}, b"!502"),
         ({"error": {"message": "died"}}, b"!502"),
     ],
 )
-def test_after_a_failure_nothing_follows(sent: dict[str, Any], events: bytes) -> None:
+def test_after_a_failure_nothing_follows_and_the_log_quotes_nothing(
+    sent: dict[str, Any], events: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
     stage = translate()
     line = Line([stage])
     assert line.feed(encode_frame(chunk("a")) + encode_frame(sent) + encode_frame(chunk("b"))) == b"a" + events
     assert stage.ended
     assert (line.feed(DONE), stage.close(()), stage.keep_alive()) == (b"", b"", b"")
     assert stage.fail(Failure.of_frame("x")) == b""
+    assert ("the answer could not be translated" in caplog.text) == (events == b"!500")
+    assert "secret" not in caplog.text
 
 
 def test_a_frame_too_long_to_be_read_is_a_failure() -> None:

@@ -56,6 +56,24 @@ async def test_the_next_engine_is_asked_and_the_pool_learns_that_one_has_failed(
     assert engines.left == {"a": EngineError, "b": None}
 
 
+class PanicError(BaseException):
+    """Like pyo3's PanicException, which is no Exception."""
+
+
+@pytest.mark.parametrize("kind", [KeyError, PanicError])
+async def test_a_resume_that_our_own_code_fails_at_is_none_and_the_log_quotes_nothing(
+    kind: type[BaseException], caplog: pytest.LogCaptureFixture
+) -> None:
+    async def make() -> Any:
+        raise kind("".join(("sec", "ret")))
+
+    resumes = Resumes(cast(Attempts, Engines()), {}, Metrics())
+    request = cast(RoutedRequest, SimpleNamespace(request_id="r1", decision=SimpleNamespace(model="m")))
+    assert await resumes.made(request, make, "rerun") is None
+    assert f"a resume failed: {kind.__name__}\n" in caplog.text
+    assert "secret" not in caplog.text
+
+
 async def test_without_an_engine_that_answers_it_can_not_resume() -> None:
     with pytest.raises(CannotResumeError, match="unreachable"):
         await asked(Engines("a", "b"), "a", "b")

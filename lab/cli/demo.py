@@ -6,8 +6,8 @@ import time
 import typer
 
 from serve.cli.output import FOUND, Json, console, print_json
-from serve.cli.run import LAPTOP, Config, clocked, with_admin_port
-from serve.cli.serving import AdminPort, Port, Verbose
+from serve.cli.serve import LAPTOP, Config, clocked, with_admin_port
+from serve.cli.serving_options import AdminPort, Port, Verbose
 from serve.config.gateway import GatewayConfig
 from serve.launch.local import Progress, cluster, prepared_environment
 

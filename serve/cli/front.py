@@ -11,8 +11,8 @@ import typer
 
 from serve.cli.front_report import FrontReport, as_file, as_json, print_found, unknowns
 from serve.cli.output import FOUND, Json, console, print_json
-from serve.cli.run import run_here
-from serve.cli.serving import Serving, with_serving
+from serve.cli.serve import run_here
+from serve.cli.serving_options import Serving, with_serving
 from serve.config import layers
 from serve.config.gateway import GatewayConfig, args_of
 from serve.config.pool import check_url

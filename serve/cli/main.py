@@ -18,7 +18,7 @@ from serve.cli.laboratory import add_command
 from serve.cli.output import Commands
 from serve.cli.quarantine import app as quarantine
 from serve.cli.replay import replay
-from serve.cli.run import serve
+from serve.cli.serve import serve
 from serve.cli.shadow import shadow
 from serve.cli.tenants import app as tenants
 from serve.cli.up import up

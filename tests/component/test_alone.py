@@ -198,8 +198,8 @@ async def test_a_port_that_is_taken_is_told(tmp_path: Path) -> None:
     path.write_text(json.dumps(config_of("http://127.0.0.1:9")))
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        from serve.cli.run import run_here
-        from serve.cli.serving import Serving
+        from serve.cli.serve import run_here
+        from serve.cli.serving_options import Serving
         from serve.errors import ConfigError
 
         with pytest.raises(ConfigError, match=str(port)):

@@ -15,7 +15,7 @@ from policies.stated_facts import METHODS, UNKNOWN
 from serve import VERSION
 from serve.cli.key_service import first_key
 from serve.cli.output import console
-from serve.cli.serving import Serving, with_serving
+from serve.cli.serving_options import Serving, with_serving
 from serve.config.access import AccessConfig, AccessMode
 from serve.config.compiled_policy import read_advisories
 from serve.config.contradictions import contradictions

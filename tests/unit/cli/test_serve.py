@@ -20,7 +20,7 @@ sys.modules["{module}"].prepared_environment = prepared_environment
 """
 
 
-@pytest.mark.parametrize(("module", "command"), [("serve.cli.run", "serve"), ("lab.cli.demo", "demo")])
+@pytest.mark.parametrize(("module", "command"), [("serve.cli.serve", "serve"), ("lab.cli.demo", "demo")])
 def test_ray_is_imported_after_the_environment_that_it_reads_is_set(module: str, command: str) -> None:
     script = _UP_TO_RAY.replace("{module}", module).replace("{command}", command)
     ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
@@ -38,7 +38,7 @@ def test_a_method_that_is_not_known_is_told_at_the_start(
     said: str,
 ) -> None:
     for name in ("run_alone", "log_to_stderr"):
-        monkeypatch.setattr(f"serve.cli.run.{name}", lambda *_: None)
+        monkeypatch.setattr(f"serve.cli.serve.{name}", lambda *_: None)
     path = tmp_path / "bare.yaml"
     pool = {"kind": "remote", "url": "http://engine:8000", "facts": facts}
     path.write_text(json.dumps({"models": {"m": {"family": "qwen3", "grammar": "hermes", "pools": {"p": pool}}}}))
@@ -67,7 +67,7 @@ def test_an_advisory_that_cannot_be_read_is_told_at_the_start_with_its_file_and_
     specgate: Callable[..., tuple[int, str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("run_alone", "log_to_stderr"):
-        monkeypatch.setattr(f"serve.cli.run.{name}", lambda *_: None)
+        monkeypatch.setattr(f"serve.cli.serve.{name}", lambda *_: None)
     path, advisories = tmp_path / "remote.yaml", tmp_path / "advisories"
     advisories.mkdir()
     (advisories / "own.yaml").write_text("id: own\ntitle: [\n")

@@ -173,8 +173,8 @@ class ClientView:
 
     Text that went out stays. An attempt that begins with the same text is continued where the client is. One that
     begins otherwise adds no text; if it holds no calls, its text follows as a new paragraph. What it thinks before a
-    content that went out is not sent. A call that went out stands: an equal call of a rerun is taken for it and not
-    sent again, or else a call of the same tool.
+    content that went out is not sent if the client has no thought yet. A call that went out stands: an equal call of a
+    rerun is taken for it and not sent again, or else a call of the same tool.
 
     A call of which a part went out must be continued by the rerun: only a call with the same beginning can be.
 
@@ -228,10 +228,11 @@ class ClientView:
     def repeats(self, name: str) -> bool:
         """Returns whether the present attempt's text has not gone beyond what earlier ones sent.
 
-        Nor has a thought before a content of which the client has more: there it would cut the content in two.
+        Nor has the first thought that the client would get, before a content of which it has more: there it would cut
+        that in two.
         """
-        text, content = self._texts.get(name), self._texts.get("content")
-        return any(each is not None and each.matched < len(each.sent) for each in (text, content))
+        text = self._texts.get(name) or self._texts.get("content")
+        return text is not None and text.matched < len(text.sent)
 
     def diverged(self, name: str) -> bool:
         """Returns whether the present attempt's text contradicts what went out."""
@@ -240,10 +241,10 @@ class ClientView:
 
     def feed_text(self, name: str, text: str) -> str:
         """Returns the part of a text that goes out now."""
-        if name != "content" and self.repeats("content"):
-            return ""
         sent = self._texts.get(name)
         if sent is None:
+            if self.repeats(name):
+                return ""
             sent = self._texts[name] = _Text()
         return sent.feed(text)
 

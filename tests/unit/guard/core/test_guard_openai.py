@@ -1,6 +1,7 @@
 """The openai client's own accumulator accepts everything that leaves the guard, also after a rerun."""
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -65,7 +66,12 @@ def speaks(drawn: tuple[ChatAnswer, list[dict[str, Any]]]) -> bool:
     """
     answer, _ = drawn
     text = json.dumps([answer.texts, answer.calls], ensure_ascii=False)
-    if MARKUP.search(text) or "parameter=" in text or "function=" in text or any(map(half_marker, text.split('"'))):
+    if (
+        MARKUP.search(text)
+        or "parameter=" in text
+        or "function=" in text
+        or any(map(half_marker, re.split(r'[\\"]', text)))
+    ):
         return False
     return bool(answer.calls or answer.text("content").strip()) and answer.finish != "content_filter"
 

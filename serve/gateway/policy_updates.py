@@ -80,17 +80,18 @@ class PolicyUpdates:
         ]
 
     def reconfigure(self, user_config: Mapping[str, Any]) -> None:
-        """Adopts another policy, and what pools should have, without dropping a request; or refuses the update."""
+        """Adopts another policy, and what pools should have, without dropping a request; or refuses all of that."""
         try:
             if unknown := set(user_config) - _UPDATABLE:
                 known = ", ".join(sorted(_UPDATABLE))
                 raise ConfigError(f"user_config: unknown keys {sorted(unknown)}; known keys: {known}")
-            self._scale.adopt(user_config.get("least_replicas", {}))
+            least = self._scale.read(user_config.get("least_replicas", {}))
             update = user_config.get("policy")
             policy_config = self._config.policy if update is None else PolicyConfig.model_validate(update)
             changed = policy_config is not self._policy_config or "version" in user_config
             if changed or self.refused is not None:
                 self._put_in_force(policy_config, _read(policy_config))
+            self._scale.adopt(least)
         except (ConfigError, ValueError) as error:
             self._refuse(error)
 

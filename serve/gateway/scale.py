@@ -21,10 +21,10 @@ class Scale:
 
     def __init__(self, config: GatewayConfig) -> None:
         self._configured = {(model, name): pool.least_replicas for model, _, name, pool in config.each_pool()}
-        self._least = self._configured
+        self._least: Mapping[PoolKey, int] = self._configured
 
-    def adopt(self, given: Any) -> None:
-        """Puts other numbers in force.
+    def read(self, given: Any) -> Mapping[PoolKey, int]:
+        """Returns the least replicas of every pool, for `adopt`.
 
         Args:
             given: By model and pool; those that are not named have what the configuration says.
@@ -34,7 +34,11 @@ class Scale:
         """
         least: Mapping[str, Mapping[str, int]] = _LEAST.validate_python(given)
         named = {(model, name): count for model, pools in least.items() for name, count in pools.items()}
-        self._least = {key: named.get(key, count) for key, count in self._configured.items()}
+        return {key: named.get(key, count) for key, count in self._configured.items()}
+
+    def adopt(self, least: Mapping[PoolKey, int]) -> None:
+        """Puts other numbers in force."""
+        self._least = least
 
     def each(self) -> Iterator[tuple[PoolKey, int]]:
         """Yields every pool and its least replicas."""

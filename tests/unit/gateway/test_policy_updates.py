@@ -94,9 +94,10 @@ def test_an_update_says_how_many_replicas_pools_should_have() -> None:
 )
 def test_a_bad_update_is_refused_and_the_next_good_one_adopted(update: dict[str, Any], message: str) -> None:
     rig = Rig()
-    rig.updates.reconfigure(update)
+    rig.updates.reconfigure({"least_replicas": {"m": {"p": 0}}, **update})
     assert message in (rig.updates.refused or "")
     assert not rig.adopted
+    assert not rig.scale.may_sleep("m", "p"), "nothing of a bad update takes effect"
     rig.updates.reconfigure({})
     assert rig.updates.refused is None
     assert [policy.digest for policy in rig.adopted] == [rig.first]

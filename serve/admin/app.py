@@ -323,7 +323,9 @@ class AdminRoutes:
     def _refused(
         self, scope: Scope, headers: Mapping[str, str], principal: Principal | None, error: GatewayError
     ) -> None:
-        key, tenant = (principal.key_id, principal.tenant.name) if principal is not None else ("", "")
+        key, tenant = error.key_id, error.tenant  # of a key that is valid no more
+        if principal is not None:
+            key, tenant = principal.key_id, principal.tenant.name
         what = f"{scope['method']} {scope['path']}"
         request_id = request_id_of(headers)
         self._refusals.write(

@@ -7,7 +7,7 @@ from starlette.types import ASGIApp
 
 from serve.access.principal import NOBODY, Authenticate, Principal
 from serve.access.token import without_secrets
-from serve.admin.routes import ADMIN_PORT, ANY_KEY, DATA_PORT, OPEN, Rules, rules_of
+from serve.admin.routes import ADMIN_PORT, ANY_KEY, DATA_PORT, OPEN, RouteRule, Rules, rules_of
 from serve.config.exposure import is_address
 from serve.dialects.table import refusal
 from serve.errors import (
@@ -38,7 +38,8 @@ class Authorized:
         app: Serves all routes of the table.
         rules: The table.
         authenticate: Returns the principal of a request, given its headers.
-        on_refusal: Told of requests that lack a key or a scope: their scope, headers, principal if known, and error.
+        on_refusal: Told of requests that lack a key or a scope, or that a page of another site makes: their scope,
+            headers, principal if known, and error.
         names: By which this server may be asked for, beside addresses and `localhost`; None for any.
     """
 
@@ -82,12 +83,7 @@ class Authorized:
             allowed = ", ".join(sorted(rules))
             message = f"{without_secrets(path)} is not served for {method}, but for {allowed}."
             raise MethodNotAllowedError(message, headers={"allow": allowed})
-        headers = request_headers(scope["headers"])
-        if self._names is not None:
-            check_name(headers, self._names)
-        if not rule.pages:
-            check_same_site(headers)
-        scope.setdefault("state", {})[PRINCIPAL] = self._principal(scope, headers, rule.scope)
+        scope.setdefault("state", {})[PRINCIPAL] = self._principal(scope, request_headers(scope["headers"]), rule)
 
     def _unserved(self, path: str) -> str:
         """Returns the message for a path that is no route: mostly a client's base URL has a `/v1` too many or few, or a
@@ -99,14 +95,21 @@ class Authorized:
             return f"{path} is not served here, but {near} is: check the client's base URL."
         return f"{path} is not served here{next((why for rules, why in _OTHER_PORT if rules_of(rules, path)), '.')}"
 
-    def _principal(self, scope: Scope, headers: Mapping[str, str], needed: str) -> Principal:
+    def _principal(self, scope: Scope, headers: Mapping[str, str], rule: RouteRule) -> Principal:
         principal = NOBODY
         try:
+            if self._names is not None:
+                check_name(headers, self._names)
+            if not rule.pages:
+                check_same_site(headers)
             principal = self._authenticate(headers)
-            if needed not in (ANY_KEY, OPEN):
-                principal.require(needed)
+            if rule.scope not in (ANY_KEY, OPEN):
+                principal.require(rule.scope)
+        except CrossSiteError as error:
+            self._on_refusal(scope, headers, None, error)
+            raise
         except GatewayError as error:
-            if needed == OPEN:
+            if rule.scope == OPEN:
                 return NOBODY
             if isinstance(error, InvalidApiKeyError | InsufficientScopeError):
                 self._on_refusal(scope, headers, None if principal is NOBODY else principal, error)

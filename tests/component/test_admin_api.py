@@ -167,13 +167,15 @@ async def test_without_keys_no_name_that_only_leads_here_reaches_the_admin_api(p
 
 
 @pytest.mark.parametrize(("method", "path"), GUARDED)
-async def test_no_page_of_another_site_reaches_the_admin_api(method: str, path: str) -> None:
-    async with serving(config()) as ports:
+async def test_no_page_of_another_site_reaches_the_admin_api(method: str, path: str, tmp_path: Path) -> None:
+    async with serving(config(), audit=tmp_path) as ports:
         body = BODIES.get(path) if method == "POST" else None
         for origin in ("https://app.example.com", "null", "http://[", ports.data):
             status, _, reply = await ask(method, ports.admin_api + path, "", body, headers={"origin": origin})
             assert (status, json.loads(reply)["error"]["code"]) == (403, "cross_site")
         assert (await ask(method, ports.admin_api + path, "", body, headers={"origin": ports.admin_api}))[0] == 200
+    refused = [(line["object"], line["reason"]) for line in lines_of(tmp_path) if line["action"] == "refused"]
+    assert refused == [(f"{method} {path}", "cross_site")] * 4
 
 
 @pytest.mark.parametrize(

@@ -103,8 +103,9 @@ class StickyRouter(_ReservingRouter, ConsistentHashRouter):  # type: ignore[misc
     def _routing_key(self, pending_request: Any) -> str | None:
         """Ray's hook: what decides the place."""
         session, _ = _hint_of(pending_request)
-        key: str | None = session or super()._routing_key(pending_request)
-        return key
+        if session or pending_request is None:
+            return session or None
+        return str(pending_request.metadata.internal_request_id)  # anywhere, whatever is to be avoided
 
 
 def _without(replicas: list[Any], avoid: frozenset[str]) -> list[Any]:

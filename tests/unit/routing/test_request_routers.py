@@ -234,5 +234,17 @@ async def test_the_place_of_a_session_is_the_same_with_and_without_replicas_to_a
         assert await first(hint(session, [f"http://{place}:1"])) != place
 
 
+async def test_requests_without_a_session_go_everywhere_on_the_ring_also_when_one_is_to_be_avoided() -> None:
+    router = router_of("StickyRouter", dict.fromkeys("abcdef", 0))
+    replicas = list(router.curr_replicas.values())
+    found = set()
+    for number in range(50):
+        asked = asking_on_the_ring(hint("", ["http://a:1"]))
+        asked.metadata.internal_request_id = str(number)
+        ranks = await router.choose_replicas(replicas, asked)
+        found.add(ranks[0][0].replica_id.unique_id)
+    assert found == set("bcdef")
+
+
 def asking_on_the_ring(session_id: str) -> Any:
     return SimpleNamespace(metadata=asking(session_id).metadata, routing_context=SimpleNamespace(should_backoff=False))

@@ -33,6 +33,7 @@ _HAPROXY = """
 global
     maxconn 4096
     nbthread 4
+    tune.bufsize {bufsize}
 defaults
     mode http
     timeout connect 5s
@@ -41,6 +42,8 @@ defaults
     option abortonclose
     option splice-request
     option splice-response
+    option redispatch 1
+    retry-on conn-failure empty-response
     option http-no-delay
     option idle-close-on-response
     balance leastconn
@@ -54,13 +57,13 @@ backend replicas
 
 
 @contextlib.contextmanager
-def balanced(replicas: Sequence[Running]) -> Iterator[Running]:
-    """Run HAProxy in front of the replicas."""
+def balanced(replicas: Sequence[Running], bufsize: int) -> Iterator[Running]:
+    """Run HAProxy in front of the replicas, with buffers of so many bytes."""
     port = free_port()
     servers = (f"    server r{n} {replica.url.removeprefix('http://')}" for n, replica in enumerate(replicas))
     config = HOME / "run" / f"haproxy-{port}.cfg"
     write_errors(config.parent)
-    config.write_text(harden(_HAPROXY.format(port=port, servers="\n".join(servers)), config.parent))
+    config.write_text(harden(_HAPROXY.format(port=port, servers="\n".join(servers), bufsize=bufsize), config.parent))
     process = subprocess.Popen([get_haproxy_binary(), "-f", str(config), "-db"], stderr=subprocess.DEVNULL)
     running = Running(f"http://127.0.0.1:{port}", None, process.pid)
     try:
@@ -74,7 +77,9 @@ def balanced(replicas: Sequence[Running]) -> Iterator[Running]:
         process.wait(10)
 
 
-def measure(count: int, cells: Sequence[Workload], seconds: float, rounds: int) -> Iterator[dict[str, Any]]:
+def measure(
+    count: int, cells: Sequence[Workload], seconds: float, rounds: int, bufsize: int
+) -> Iterator[dict[str, Any]]:
     """Measure throughput and CPU with `count` gateway replicas.
 
     Args:
@@ -82,13 +87,14 @@ def measure(count: int, cells: Sequence[Workload], seconds: float, rounds: int) 
         cells: Workloads to run.
         seconds: Length of one run of load.
         rounds: Runs of load per workload.
+        bufsize: Bytes of each of HAProxy's buffers.
     """
     with contextlib.ExitStack() as stack:
         engine = stack.enter_context(upstream())
         # Each needs its own name: two with the same name would write to the same log.
         sides = [replace(REPLICA, name=f"{REPLICA.name}-{n}") for n in range(count)]
         replicas = [stack.enter_context(launched(side, engine.url, traffic.MODEL)) for side in sides]
-        front = stack.enter_context(balanced(replicas))
+        front = stack.enter_context(balanced(replicas, bufsize))
         roles = {
             "gateway": [replica.pid for replica in replicas],
             "HAProxy": [front.pid],
@@ -127,6 +133,7 @@ def main() -> None:
     parser.add_argument("--cells", default="short@64,stream@64,paced@16", help="workloads, as in bench.gateway")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=2.0, help="length of one run of load")
+    parser.add_argument("--bufsize", type=int, default=65536, help="bytes of HAProxy's buffers, as in serve/launch")
     options = parser.parse_args()
     stop_when_told()
     cells = [Workload.parse(name) for name in options.cells.split(",")]
@@ -134,7 +141,7 @@ def main() -> None:
     print("| gateway replicas | cell | answers a second | core used | gateway | HAProxy | fake engine | load |")
     print("|---|---|---|---|---|---|---|---|")
     for count in map(int, options.gateways.split(",")):
-        for row in measure(count, cells, options.seconds, options.rounds):
+        for row in measure(count, cells, options.seconds, options.rounds, options.bufsize):
             rows.append(row)
             RESULTS.write_text(json.dumps(rows, indent=1) + "\n")
             costs = " | ".join(f"{row['cpu_ms'][role]:.3f}" for role in ("gateway", "HAProxy", "fake engine", "load"))

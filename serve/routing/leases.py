@@ -137,7 +137,7 @@ class Leases:
             if lease is not None:
                 return lease, self._room.charge(asker)
             if avoid:  # what others give back or reserve may be where it has failed
-                lease, turn = await self._room.beside(reserve(), asker)
+                lease, turn = await self._room.wait_alone(reserve(), asker)
                 self._all.add(lease)
                 return lease, turn
             return await self._wait_for_slot(reserve, asker)

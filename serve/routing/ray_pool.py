@@ -18,7 +18,7 @@ from serve.errors import PoolUnavailableError
 from serve.routing.endpoint import Endpoint, url_of
 from serve.routing.fair_queue import ANONYMOUS, Asker, QueueReport
 from serve.routing.hold import Hold
-from serve.routing.leases import IDLE_TIMEOUT_S, Lease, Leases
+from serve.routing.leases import IDLE_TIMEOUT_S, Lease, Leases, Reserve
 from serve.routing.outages import Outages
 from serve.routing.pool import HEAD_START_S, Occupancy
 from serve.routing.prefix_placement import PlacedHold, PrefixPlacement
@@ -77,17 +77,19 @@ class RayPool:
         self._leases.merge(others)
 
     def reserve(self, affinity: Affinity = NO_AFFINITY, asker: Asker = ANONYMOUS) -> Hold:
+        avoid = affinity.avoid | self._outages.now()
         if self._placement is not None:
             blocks = affinity.blocks()
-            url = self._placement.choose(blocks, affinity.avoid | self._outages.now())
-            return PlacedHold(self._hold(affinity, asker, url, url), self._placement, blocks)
-        return self._hold(affinity, asker, affinity.session() if self._sticky else "")
+            url = self._placement.choose(blocks, avoid)
+            hold = self._leases.hold(self._reserving(url, avoid), url, asker, affinity.avoid)
+            return PlacedHold(hold, self._placement, blocks)
+        reserving = self._reserving(affinity.session() if self._sticky else "", avoid)
+        return self._leases.hold(reserving, asker=asker, avoid=affinity.avoid)
 
-    def _hold(self, affinity: Affinity, asker: Asker, wanted: str, url: str = "") -> Hold:
-        """Returns a hold on a slot, which our request router finds by the hint in its handle's session id."""
-        avoid = affinity.avoid | self._outages.now()
+    def _reserving(self, wanted: str, avoid: frozenset[str]) -> Reserve:
+        """Returns what reserves a slot where the hint in the handle's session id leads our request router."""
         handle = self._handle.options(session_id=hint(wanted, avoid)) if wanted or avoid else self._handle
-        return self._leases.hold(partial(self._lease, handle), url, asker, affinity.avoid)
+        return partial(self._lease, handle)
 
     def forget(self, endpoint: Endpoint) -> None:
         self._outages.add(endpoint.url)

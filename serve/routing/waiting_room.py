@@ -107,7 +107,7 @@ class WaitingRoom(Generic[T]):
             if place in self.queue:
                 self.queue.remove(place)
 
-    async def beside(self, reserving: Awaitable[T], asker: Asker) -> tuple[T, Turn]:
+    async def wait_alone(self, reserving: Awaitable[T], asker: Asker) -> tuple[T, Turn]:
         """Returns the slot that is reserved for one request alone, and what its tenant is charged; nobody is served
         before others by this, since its turn had come before.
 

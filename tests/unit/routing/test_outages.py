@@ -40,22 +40,20 @@ def test_a_failure_of_long_ago_does_not_count() -> None:
 
 
 def test_what_fails_while_it_is_out_is_out_no_longer() -> None:
-    clock = ManualClock()
-    outages = Outages(clock)
-    outages.add("a")
-    clock.now_s = 1
-    outages.add("a")
-    clock.now_s = 2
-    assert outages.now() == frozenset()
+    assert out_at(2, {0: "a", 1: "a"}) == frozenset()
 
 
 def test_each_replica_has_a_time_of_its_own() -> None:
+    failures = {0.0: "a", 1.0: "b"}
+    assert out_at(2, failures) == {"b"}
+    assert out_at(3, failures) == frozenset()
+
+
+def out_at(time_s: float, failures: dict[float, str]) -> frozenset[str]:
+    """Returns who is out at a time, given who failed when before it."""
     clock = ManualClock()
     outages = Outages(clock)
-    outages.add("a")
-    clock.now_s = 1
-    outages.add("b")
-    clock.now_s = 2
-    assert outages.now() == {"b"}
-    clock.now_s = 3
-    assert outages.now() == frozenset()
+    for clock.now_s, url in failures.items():
+        outages.add(url)
+    clock.now_s = time_s
+    return outages.now()

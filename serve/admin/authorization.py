@@ -105,13 +105,10 @@ class Authorized:
             principal = self._authenticate(headers)
             if rule.scope not in (ANY_KEY, OPEN):
                 principal.require(rule.scope)
-        except CrossSiteError as error:
-            self._on_refusal(scope, headers, None, error)
-            raise
         except GatewayError as error:
-            if rule.scope == OPEN:
+            if rule.scope == OPEN and not isinstance(error, CrossSiteError):
                 return NOBODY
-            if isinstance(error, InvalidApiKeyError | InsufficientScopeError):
+            if isinstance(error, CrossSiteError | InvalidApiKeyError | InsufficientScopeError):
                 self._on_refusal(scope, headers, None if principal is NOBODY else principal, error)
             raise
         return principal

@@ -50,6 +50,9 @@ def retry_after(delay_s: float) -> str:
     return str(math.ceil(delay_s)) if delay_s else ""
 
 
+INTERNAL = "Internal error; see the gateway's log."  # all that a client learns of a fault of ours
+
+
 class GatewayError(Exception):
     """An error with an HTTP status and OpenAI's four error fields.
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from serve.dialects.answer import REASONING, TEXT
 from serve.dialects.dialect import Encoder
 from serve.dialects.failure import Failure
-from serve.errors import EngineError, GatewayError
+from serve.errors import INTERNAL, EngineError, GatewayError
 from serve.http1.sse import is_done
 from serve.stream.frame import ARGUMENTS, Frame, FrameTemplate, TextPlace
 from serve.stream.line import Stage
@@ -60,7 +60,7 @@ class Translate(Stage):
             events = self._fail(error)
         except BaseException:  # noqa: BLE001 - the last resort, as in the gateway itself
             log_fault(log, "the answer could not be translated", self._request_id)
-            events = self._fail(GatewayError("Internal error; see the gateway's log."))
+            events = self._fail(GatewayError(INTERNAL))
         return (Frame(events),) if events else ()
 
     def close(self, frames: Sequence[Frame]) -> bytes:

@@ -19,7 +19,7 @@ from serve.admin.authorization import PRINCIPAL
 from serve.config.gateway import GatewayConfig
 from serve.dialects.messages.models import VERSION_HEADER, model_info, model_page
 from serve.dialects.table import as_chat, refusal
-from serve.errors import GatewayError, ModelNotFoundError
+from serve.errors import INTERNAL, GatewayError, ModelNotFoundError
 from serve.gateway.pipeline import Gateway
 from serve.gateway.policy_updates import PolicyUpdates
 from serve.gateway.pools import PoolKey, reported_facts
@@ -161,7 +161,7 @@ class GatewayApi:
             raise
         except BaseException:  # noqa: BLE001 - logged here, or the web server would with its text
             log_fault(log, "an explanation failed", request_id_of(headers))
-            raise GatewayError("Internal error; see the gateway's log.") from None
+            raise GatewayError(INTERNAL) from None
         return JSONResponse(explained, headers={"x-specgate-evidence": f"evidence={evidence}"})
 
     async def root(self, request: fastapi.Request) -> Response:

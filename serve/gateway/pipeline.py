@@ -13,6 +13,7 @@ from serve.access.principal import ANONYMOUS, Authenticate, Principal, everybody
 from serve.access.tenants import Tenant
 from serve.config.gateway import GatewayConfig
 from serve.errors import (
+    INTERNAL,
     DeadlineError,
     EngineError,
     GatewayError,
@@ -178,7 +179,7 @@ class Gateway:
                     await exchange.refuse(OutOfMemoryError(_NO_MEMORY, retry_after_s=1.0))
                 else:
                     log_fault(log, "a request failed", exchange.request_id)
-                    await exchange.refuse(GatewayError("Internal error; see the gateway's log."))
+                    await exchange.refuse(GatewayError(INTERNAL))
             finally:
                 exchange.release()
                 self._settle(exchange, scope["path"])

@@ -46,7 +46,7 @@ from serve.proxy.headers import request_headers, request_id_of
 from serve.quarantine.api import PREVIEW_HEADER
 from serve.request.body_limit import read_body
 from serve.routing.endpoint import Endpoint
-from serve.shadow.listing import listing
+from serve.shadow.pairs import listing
 
 log = logging.getLogger("ray.serve.specgate.admin")
 

@@ -6,7 +6,7 @@ from operator import itemgetter
 from typing import Any
 
 from serve.admin.history import HALF_HOUR_S, History, PoolName, PoolTick, Tick, quantile, speculated, tokens_a_step
-from serve.shadow.listing import listing
+from serve.shadow.pairs import listing
 
 _CELL = (
     "request_class", "speculative", "status", "held", "by", "why", "since_s", "answers", "clean_rate",

@@ -19,7 +19,6 @@ from policies import Candidate, Decision, PoolFacts
 from serve.config.access import PRIORITIES
 from serve.config.gateway import GatewayConfig
 from serve.config.quarantine import EchoConfig
-from serve.echo.budget import EchoBudget
 from serve.echo.prompt import NAMES, EchoPrompt
 from serve.errors import EngineError, GatewayError
 from serve.proxy.attempts import Attempts
@@ -30,6 +29,7 @@ from serve.request.body_reader import BodyReader
 from serve.request.completion import CHAT_PATH
 from serve.routing.fair_queue import Asker
 from serve.routing.pool import Pool
+from serve.telemetry.metrics import Metrics
 
 log = logging.getLogger("ray.serve.specgate.echo")
 
@@ -37,6 +37,7 @@ LOOK_S = 1.0
 _BATCH = 8  # requests at once: such faults need a batch
 _SETTLED_S = 60.0  # after the start, until engines have reported what they are
 _OF_A_BUILD = 400  # requests to one build, of all replicas together, that need not wait
+_MOST_AT_ONCE = 400  # requests: enough for a finding
 _MOST_LOST = 24  # answers without a call, after which a model is not asked out of turn
 _MOST_TOKENS = 1024
 _MOST_BYTES = 1 << 20
@@ -48,6 +49,43 @@ Copied = Callable[[PoolFacts, str, int, int], None]
 """Takes a pool, its build, how many identifiers can be judged, and how many of them are changed."""
 IsJudged = Callable[[PoolFacts, str], bool]
 """Tells whether there was a finding on a pool's build."""
+
+
+@dataclass
+class EchoBudget:
+    """Tokens, in one gateway replica: a share of those of answers, and a few with each round.
+
+    What the first requests to a build take beyond that is owed, and later rounds wait until it is paid. So the canary
+    takes at most `share` of the tokens of answers, `least` requests a round, and one debt.
+
+    Attributes:
+        gateways: Replicas among which `least` is divided.
+        credit: Tokens that may be taken; below 0 they are owed.
+    """
+
+    terms: EchoConfig
+    gateways: int
+    due_s: float
+    credit: float = 0.0
+    cost: float = 1000.0
+    _answered: float = 0.0
+
+    def due(self, now_s: float, answered: float) -> int:
+        """Returns how many requests are due; none between rounds. `answered` counts the tokens of all answers of the
+        pool so far.
+        """
+        if now_s < self.due_s:
+            return 0
+        self.due_s = now_s + self.terms.every_s
+        self.credit += self.terms.share * (answered - self._answered) + self.cost * self.terms.least / self.gateways
+        self._answered = answered
+        self.credit = min(self.credit, _MOST_AT_ONCE * self.cost)
+        return max(0, int(self.credit / self.cost))
+
+    def spend(self, tokens: int) -> None:
+        """Takes what a request has used."""
+        self.credit -= tokens
+        self.cost += 0.1 * (tokens - self.cost)
 
 
 @dataclass
@@ -213,3 +251,15 @@ def _tokens_of(answer: Mapping[str, Any]) -> int:
     usage = answer.get("usage")
     total = usage.get("total_tokens") if isinstance(usage, dict) else None
     return total if isinstance(total, int) else 2 * _MOST_TOKENS
+
+
+def show_echo(metrics: Metrics, canary: EchoCanary) -> None:
+    """Shows what pools have copied for one gateway replica, and what that took: no tenant's usage has it."""
+    metrics.read(
+        "counter", "specgate_echo_identifiers_total", "Identifiers that the echo canary had copied, by outcome",
+        ["model", "pool", "outcome"], canary.identifiers.items,
+    )  # fmt: skip
+    metrics.read(
+        "counter", "specgate_echo_tokens_total", "Tokens that the echo canary used, charged to no tenant",
+        ["model", "pool"], canary.tokens.items,
+    )  # fmt: skip

@@ -9,8 +9,7 @@ from policies import Policy, PoolFacts
 from serve.access.live import AnyAccess, live_access
 from serve.access.metrics import show_keys
 from serve.config.gateway import GatewayConfig
-from serve.echo.live import EchoCanary
-from serve.echo.metrics import show_echo
+from serve.echo.live import EchoCanary, show_echo
 from serve.gateway.announcer import Announcer
 from serve.gateway.part import OFF, Part
 from serve.gateway.pools import PoolKey
@@ -32,8 +31,7 @@ from serve.quarantine.api import routes as quarantine_routes
 from serve.quarantine.detector import EchoCount
 from serve.quarantine.live import LivePolicy, QuarantinedPolicy
 from serve.routing.pool import Pool
-from serve.shadow.live import NULL_SHADOWS, NullShadows, Shadows
-from serve.shadow.metrics import show_shadows
+from serve.shadow.live import NULL_SHADOWS, NullShadows, Shadows, show_shadows
 from serve.shared.link import Link
 from serve.telemetry.instruments import Telemetry
 from serve.telemetry.metrics import Metrics

@@ -31,6 +31,7 @@ from serve.request.beside import beside
 from serve.routing.fair_queue import ANONYMOUS
 from serve.shadow.pairs import PairCounts
 from serve.stream.line import Line
+from serve.telemetry.metrics import Metrics
 from serve.telemetry.request_log import log_fault
 
 log = logging.getLogger("ray.serve.specgate.shadow")
@@ -284,3 +285,20 @@ async def _feed(line: Line, part: bytes) -> None:
     for start in range(0, len(part), PIECE_BYTES):
         await beside(line.slow, line.feed, part[start : start + PIECE_BYTES])
         await turn()
+
+
+def show_shadows(metrics: Metrics, shadows: Shadows) -> None:
+    """Shows the answers of candidates as one gateway replica has judged them."""
+    metrics.read(
+        "counter", "specgate_shadow_answers_total", "Answers of candidate pools to copies of requests, by outcome",
+        ["model", "pool", "outcome"],
+        shadows.totals,
+    )  # fmt: skip
+    metrics.read(
+        "counter", "specgate_shadow_skipped_total", "Copies skipped because of the load",
+        ["model", "pool"], shadows.skipped.items,
+    )  # fmt: skip
+    metrics.read(
+        "counter", "specgate_shadow_faults_total", "Comparisons with a candidate that failed in the gateway's own code",
+        ["model", "pool"], shadows.faults.items,
+    )  # fmt: skip

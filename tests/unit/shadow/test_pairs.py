@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serve.shadow.listing import listing
-from serve.shadow.pairs import Finding, PairCounts, PairVerdict, judge
+from serve.shadow.pairs import Finding, PairCounts, PairVerdict, judge, listing
 
 ALPHA, TOLERANCE = 0.01, 0.01
 NUMBERS = st.integers(0, 5000)

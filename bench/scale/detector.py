@@ -1,8 +1,8 @@
 """CPU per report of the detector that all gateway replicas share: `python -m bench.scale.detector`.
 
-Each gateway replica reports its counts once a second and gets the whole state back (`serve/quarantine/actor.py`). This
-measures the detector's own work and the pickling of report and state, in this process; the overhead of a Ray actor call
-is not included.
+Each gateway replica reports its counts once a second and gets the whole state back
+(`serve/quarantine/shared_detector.py`). This measures the detector's own work and the pickling of report and state, in
+this process; the overhead of a Ray actor call is not included.
 """
 
 import argparse
@@ -13,9 +13,8 @@ import time
 from pathlib import Path
 
 from policies import Cell
-from serve.quarantine.actor import QuarantineActor
-from serve.quarantine.detector import DetectorTerms, OutcomeCount, TrialCount
-from serve.quarantine.messages import Counts, DetectorState
+from serve.quarantine.detector import Counts, DetectorState, DetectorTerms, OutcomeCount, TrialCount
+from serve.quarantine.shared_detector import QuarantineActor
 from serve.shared.report import Report
 
 RESULTS = Path(__file__).parents[1] / "results" / "scale_detector.json"

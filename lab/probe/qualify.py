@@ -22,8 +22,7 @@ from lab.probe.trial_log import CLEAN
 from policies.qualification import TestFinding
 from serve.config.qualifications import EngineVerdict
 from serve.echo.prompt import EchoPrompt
-from serve.quarantine.confidence import lower_bound, upper_bound
-from serve.quarantine.sequential import SequentialTest
+from serve.quarantine.sequential import SequentialTest, lower_bound, upper_bound
 from serve.shadow.pairs import PairCounts, judge
 
 _FINDINGS: Mapping[str, TestFinding] = {

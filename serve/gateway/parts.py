@@ -20,16 +20,15 @@ from serve.limits.accounts import NULL_ACCOUNTS, Accounts, AnyAccounts
 from serve.limits.actor import connect as connect_ledger
 from serve.limits.api import routes as usage_routes
 from serve.limits.metrics import show_limits
-from serve.load.live_load import NULL_LOAD, AnyLoad, LiveLoad
-from serve.load.metrics import show_load
+from serve.load.live_load import NULL_LOAD, AnyLoad, LiveLoad, show_load
 from serve.load.shared_load import SharedLoad
 from serve.load.shared_load import connect as connect_load
 from serve.proxy.attempts import Attempts
 from serve.proxy.upstream import Upstream
-from serve.quarantine.actor import connect as connect_detector
 from serve.quarantine.api import routes as quarantine_routes
 from serve.quarantine.detector import EchoCount
 from serve.quarantine.live import LivePolicy, QuarantinedPolicy
+from serve.quarantine.shared_detector import connect as connect_detector
 from serve.routing.pool import Pool
 from serve.shadow.live import NULL_SHADOWS, NullShadows, Shadows, show_shadows
 from serve.shared.link import Link

@@ -1,15 +1,21 @@
-"""The knowledge that one gateway replica has of a policy's pools, from answers and from other replicas. Bounded."""
+"""What one gateway replica has learned of a policy's pools, from answers and from other replicas. Bounded.
+
+To the others it is a report: sums that can be merged in any order.
+"""
+
+from __future__ import annotations
 
 import logging
 from collections import OrderedDict
-from collections.abc import Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 from policies import Policy
-from policies.acceptance import NOTHING, Acceptance, AnswerLength
+from policies.acceptance import NOTHING, Acceptance, AcceptanceTotals, AnswerLength
 from policies.load_model import prior_length
-from policies.step_model import StepModel
-from serve.load.report import LoadReport, PoolKey
+from policies.step_model import StepModel, StepTotals
+from policies.step_model import merged as merged_steps
 
 log = logging.getLogger("ray.serve.specgate.load")
 
@@ -18,8 +24,43 @@ _CLASSES = 1024  # pools x classes: callers choose the classes
 _HALF_LIFE_S = 15.0
 _UNSTATED_DRAFTS = 16  # of a pool that speculates and does not say how far
 
+PoolKey = tuple[str, str]  # model, pool
+ClassKey = tuple[str, str, str]  # model, pool, request class
+
 _K = TypeVar("_K", bound=Hashable)
 _V = TypeVar("_V")
+
+
+@dataclass(frozen=True, slots=True)
+class LoadReport:
+    """The figures of one gateway replica, or of several together.
+
+    Attributes:
+        running: By pool: requests under way, and the sum of their tokens per step.
+    """
+
+    running: Mapping[PoolKey, tuple[float, float]] = field(default_factory=dict)
+    steps: Mapping[PoolKey, StepTotals] = field(default_factory=dict)
+    acceptance: Mapping[ClassKey, AcceptanceTotals] = field(default_factory=dict)
+
+    def __add__(self, other: LoadReport) -> LoadReport:
+        return LoadReport(
+            _sum(self.running, other.running, lambda a, b: (a[0] + b[0], a[1] + b[1])),
+            _sum(self.steps, other.steps, lambda a, b: merged_steps([a, b])),
+            _sum(self.acceptance, other.acceptance, lambda a, b: (a[0] + b[0], a[1] + b[1], a[2] + b[2])),
+        )
+
+
+def total(reports: Iterable[LoadReport]) -> LoadReport:
+    """Returns the figures of all of them."""
+    return sum(reports, LoadReport())
+
+
+def _sum(one: Mapping[_K, _V], two: Mapping[_K, _V], add: Callable[[_V, _V], _V]) -> Mapping[_K, _V]:
+    found = dict(one)
+    for key, value in two.items():
+        found[key] = add(found[key], value) if key in found else value
+    return found
 
 
 class Learned:

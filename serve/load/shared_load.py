@@ -10,8 +10,8 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
+from serve.load.learned import LoadReport, PoolKey, total
 from serve.load.live_load import AnyLoad
-from serve.load.report import LoadReport, PoolKey, total
 from serve.routing.fair_queue import QueueReport
 from serve.routing.pool import Pool
 from serve.shared.link import Link, link_to
@@ -20,7 +20,7 @@ from serve.shared.report import Acknowledgement, Pending, Register, Report, Repo
 log = logging.getLogger("ray.serve.specgate.load")
 
 PERIOD_S = 1.0
-_VERSION = 4  # of the figures and of where their classes stand: an older actor can't read them
+_VERSION = 5  # of the figures and of where their classes stand: an older actor can't read them
 _FRESH_S = 5.0  # a replica that has not reported for so long is gone, and its requests with it
 
 Given = dict[PoolKey, defaultdict[tuple[int, str], float]]

@@ -10,9 +10,8 @@ from policies import Cell, Policy, PolicyError, mask_of_class
 from serve.config.problems import first_problem
 from serve.errors import InvalidRequestError
 from serve.proxy.headers import request_headers
-from serve.quarantine.detector import Action
+from serve.quarantine.detector import Action, Order
 from serve.quarantine.live import QuarantinedPolicy
-from serve.quarantine.messages import Order
 from serve.request.body_limit import read_body
 
 _MAX_ORDER_BYTES = 64 * 1024

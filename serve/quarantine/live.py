@@ -16,9 +16,7 @@ from policies import Cell, Draw, Policy, Trial, TrialTerms, is_suspected, quaran
 from serve.config.guard import GuardConfig
 from serve.config.quarantine import QuarantineConfig
 from serve.guard.attempt_result import AttemptResult
-from serve.quarantine.detector import Detector, DetectorTerms, EchoCount, sample_share
-from serve.quarantine.messages import Order
-from serve.quarantine.record import EchoKey
+from serve.quarantine.detector import Detector, DetectorTerms, EchoCount, EchoKey, Order, sample_share
 from serve.quarantine.shared_detector import SharedDetector
 from serve.shared.link import Link
 

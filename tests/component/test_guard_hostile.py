@@ -19,8 +19,8 @@ from policies import Policy, Trial
 from serve.config.guard import GuardConfig
 from serve.config.quarantine import QuarantineConfig
 from serve.guard.core import Outcome
-from serve.quarantine.actor import QuarantineActor
 from serve.quarantine.live import LivePolicy, QuarantinedPolicy
+from serve.quarantine.shared_detector import QuarantineActor
 from serve.routing.endpoint import Endpoint
 from serve.routing.remote_pool import RemotePool
 from serve.shared.link import LocalLink

@@ -17,9 +17,9 @@ from serve.config.quarantine import QuarantineConfig
 from serve.errors import SharedStateError
 from serve.guard.attempt_result import AttemptResult
 from serve.guard.core import Outcome, Verdict
-from serve.quarantine.actor import QuarantineActor
+from serve.quarantine.detector import Order
 from serve.quarantine.live import QuarantinedPolicy
-from serve.quarantine.messages import Order
+from serve.quarantine.shared_detector import QuarantineActor
 from serve.shared.link import Link, LocalLink
 
 TOOLS = RequestFeatures("m", tools=1, tool_choice="auto")

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from policies import Decision, RequestFeatures, choose, decide
 from serve.config.compiled_policy import compile_for
 from serve.config.gateway import GatewayConfig
+from serve.load.learned import LoadReport
 from serve.load.live_load import LiveLoad
-from serve.load.report import LoadReport
 
 POOLS = ("eagle", "ngram", "standard", "spare")
 CLASSES = ["tools", "json", "plain", "thinking", "any"]

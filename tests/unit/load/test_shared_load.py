@@ -10,8 +10,8 @@ from policies import RequestFeatures, choose, decide
 from serve.config.compiled_policy import compile_for
 from serve.config.gateway import GatewayConfig
 from serve.errors import SharedStateError
+from serve.load.learned import LoadReport, total
 from serve.load.live_load import NULL_LOAD, LiveLoad
-from serve.load.report import LoadReport, total
 from serve.load.shared_load import Figures, LoadBoard, SharedLoad
 from serve.routing.endpoint import Endpoint
 from serve.routing.fair_queue import Asker, QueueReport

@@ -13,9 +13,8 @@ from policies import Cell, QuarantineReason
 from policies.quarantine import PROBED_FIRST
 from serve.config.quarantine import QuarantineConfig
 from serve.guard.core import Outcome
-from serve.quarantine.detector import MOST_CHANGES, Detector, DetectorTerms, OutcomeCount, TrialCount
+from serve.quarantine.detector import BLOCKS, MOST_CHANGES, RECENT, Detector, DetectorTerms, OutcomeCount, TrialCount
 from serve.quarantine.evidence import RETURNING, SUSPECTED, UNSUSPECTED, TrialCounts, bets, capital
-from serve.quarantine.record import BLOCKS, RECENT
 
 FAST = Cell("m", "speculative", True, "tools_auto")
 SAFE = Cell("m", "standard", False, "tools_auto")

@@ -12,8 +12,7 @@ from policies import Cell, PolicySettings, PoolFacts, RequestFeatures, compile_p
 from policies.classes import copying_classes
 from policies.quarantine import mask_of_class
 from serve.config.quarantine import QuarantineConfig
-from serve.quarantine.detector import ECHO, Detector, DetectorTerms, EchoCount
-from serve.quarantine.record import parsed
+from serve.quarantine.detector import ECHO, Detector, DetectorTerms, EchoCount, parsed
 
 FAST, SLOW = ("m", "fast", True), ("m", "slow", False)
 MOST = 3200

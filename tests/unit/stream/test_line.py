@@ -17,7 +17,7 @@ from serve.guard.core import Guard
 from serve.guard.response import GuardedStream
 from serve.limits.answer_meter import Meter
 from serve.limits.usage import Usage
-from serve.load.spec_report import LastFrames
+from serve.load.sent import LastFrames
 from serve.stream.frame import Frame
 from serve.stream.line import PASS, Check, Line, Stage, ignore
 from serve.stream.stages import End, Rename, WithoutUsage

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serve.load.spec_report import SpecReport, spec_report
+from serve.load.sent import SpecReport, spec_report
 
 REPORT = {
     "mean_acceptance_length": 2.5, "draft_acceptance_rate": 0.5, "acceptance_histogram": [1, 2, 3, 4],

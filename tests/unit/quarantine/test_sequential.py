@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from serve.quarantine.confidence import lower_bound, upper_bound
+from serve.quarantine.sequential import lower_bound, upper_bound
 
 COUNTS = st.integers(0, 10_000)
 

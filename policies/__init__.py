@@ -1,6 +1,7 @@
 """Decides where speculation is safe: advisories as data, request classes, and decisions that explain themselves."""
 
 from policies.advisory import Advisory, load_advisories
+from policies.classes import RequestFeatures
 from policies.compile import compile_policy
 from policies.decide import choose, decide
 from policies.decision import Candidate, Cell, Decision, LoadOrder, Reason, Trial
@@ -8,7 +9,6 @@ from policies.engine_args import facts_from_engine_args
 from policies.errors import PolicyError
 from policies.explain import explain
 from policies.facts import PoolFacts
-from policies.features import RequestFeatures
 from policies.interval import wilson
 from policies.policy import Policy, QuarantineReason
 from policies.quarantine import (

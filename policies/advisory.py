@@ -1,24 +1,36 @@
-"""Advisories: strict loading from files, and matching against a pool."""
+"""Advisories: strict loading from files, and whether their conditions hold of a pool: true, false or unknown."""
 
 import json
-from collections.abc import Mapping
+import operator
+import re
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date
+from fnmatch import fnmatchcase
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
 import yaml
 from jsonschema import Draft202012Validator
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.version import InvalidVersion, Version
 
 from policies.classes import masks_of
-from policies.conditions import check, unknowns, unmet
 from policies.errors import PolicyError
-from policies.facts import PoolFacts
+from policies.facts import UNKNOWN, PoolFacts
+from policies.model_names import owner, short_name
 
+Test = Callable[[Any], bool | None]
+
+_COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
+    "<=": operator.le, ">=": operator.ge, "==": operator.eq, "!=": operator.ne, "<": operator.lt, ">": operator.gt,
+}  # fmt: skip
+_COMPARISON = re.compile(r"(<=|>=|==|!=|<|>)\s*(-?\d+(?:\.\d+)?)$")
+_PARSED = 1024  # conditions and versions that are kept parsed: an explanation tests the same few against many pools
 _SCHEMA = Path(__file__).parent / "advisories" / "schema.json"
 MOST_BYTES = 2**20  # of a file
+_TEXTS = frozenset({"title", "summary", "text", "source", "finding", "claim"})  # of a document
 _EFFECTS = {"speculative": "forbid", "opt_out": "allow", "standard": "allow"}
 _HINTS = {
     "'scope_reason' is a required property": (
@@ -133,7 +145,7 @@ def parse_advisory(document: Any, name: str) -> Advisory:
     if document["id"] != name:
         raise PolicyError(f"id {document['id']!r} differs from the file's name {name!r}")
     for conditions in document["affects"]:
-        check(conditions)
+        check_conditions(conditions)
     for expression in document["unsafe"]:
         masks_of(expression)
     return Advisory(
@@ -226,3 +238,129 @@ def _evidence(values: Mapping[str, Any]) -> Evidence:
 @cache
 def _validator() -> Draft202012Validator:
     return Draft202012Validator(json.loads(_SCHEMA.read_text(encoding="utf-8")))
+
+
+def cut_texts(document: str) -> Iterator[str]:
+    """Yields `line: text` for each text that YAML cuts at ` #`: what follows is a comment, and silently gone."""
+    lines = document.splitlines()
+    for key, node in _members(yaml.compose(document, yaml.SafeLoader)):
+        if key in _TEXTS and isinstance(node, yaml.ScalarNode) and node.style is None:
+            line = node.end_mark.line
+            rest = lines[line][node.end_mark.column :] if line < len(lines) else ""
+            if rest.lstrip().startswith("#"):
+                yield f"{line + 1}: {node.value!r}"
+
+
+def _members(node: yaml.Node | None) -> Iterator[tuple[str, yaml.Node]]:
+    if isinstance(node, yaml.SequenceNode):
+        for item in node.value:
+            yield from _members(item)
+    elif isinstance(node, yaml.MappingNode):
+        for key, value in node.value:
+            yield str(key.value), value
+            yield from _members(value)
+
+
+def unmet(conditions: Mapping[str, Any], facts: PoolFacts) -> bool:
+    """Returns True if a condition is known not to hold: the advisory is not about this pool."""
+    return any(_value(name, facts, condition) is False for name, condition in _flat(conditions))
+
+
+def unknowns(conditions: Mapping[str, Any], facts: PoolFacts) -> tuple[str, ...]:
+    """Returns the names of the unknown facts that the conditions depend on."""
+    return tuple(sorted(name for name, condition in _flat(conditions) if _value(name, facts, condition) is None))
+
+
+def check_conditions(conditions: Mapping[str, Any]) -> None:
+    """Checks at load time that every condition can be evaluated.
+
+    Raises:
+        PolicyError: A version range or a comparison is malformed.
+    """
+    for name, condition in _flat(conditions):
+        _test(name, condition)
+
+
+def _flat(conditions: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    settings = conditions.get("settings", {})
+    facts = [(name, condition) for name, condition in conditions.items() if name != "settings"]
+    return facts + [(f"settings.{name}", condition) for name, condition in settings.items()]
+
+
+def _value(name: str, facts: PoolFacts, condition: Any) -> bool | None:
+    if name == "method" and facts.method is None:
+        return False  # no speculation is a known fact
+    if name == "method" and facts.method == UNKNOWN:
+        return None
+    if name.startswith("settings."):
+        actual = facts.settings.get(name.removeprefix("settings."))
+    elif name == "drafter_owner":
+        actual = None if facts.drafter is None else owner(facts.drafter)
+    else:
+        actual = getattr(facts, name)
+    return None if actual is None else _test(name, condition)(actual)
+
+
+def _test(name: str, condition: Any) -> Test:
+    if isinstance(condition, Mapping):
+        inner = _test(name, condition["not"])
+        return lambda actual: None if (met := inner(actual)) is None else not met
+    if name.endswith("_version") and isinstance(condition, str):
+        return _in_range(name, condition)
+    if isinstance(condition, bool):
+        return lambda actual: bool(actual) is condition
+    if isinstance(condition, str) and condition[:1] in "<>=!":
+        return _compared(name, condition)
+    wanted = condition if isinstance(condition, list) else [condition]
+    return lambda actual: any(_same(name, actual, value) for value in wanted)
+
+
+def _same(name: str, actual: Any, wanted: Any) -> bool:
+    if isinstance(actual, bool) or isinstance(wanted, bool) or not isinstance(wanted, str):
+        return bool(actual == wanted)
+    text = short_name(str(actual)) if name in ("drafter", "family") else str(actual)
+    return fnmatchcase(text.lower(), wanted.lower())
+
+
+@lru_cache(maxsize=_PARSED)
+def _compared(name: str, condition: str) -> Test:
+    parts = [_COMPARISON.match(part.strip()) for part in condition.split(",")]
+    bounds = [(_COMPARISONS[part[1]], float(part[2])) for part in parts if part]
+    if len(bounds) < len(parts):
+        raise PolicyError(f"{name}: {condition!r} is not a comparison with a number, such as '<8' or '>=5,<7'")
+
+    def test(actual: Any) -> bool | None:
+        if not isinstance(actual, int | float):
+            return None
+        return all(compare(actual, number) for compare, number in bounds)
+
+    return test
+
+
+@lru_cache(maxsize=_PARSED)
+def _in_range(name: str, condition: str) -> Test:
+    try:
+        parts = tuple(SpecifierSet(condition))
+    except InvalidSpecifier as error:
+        raise PolicyError(f"{name}: {condition!r} is not a PEP 440 version range") from error
+
+    def test(actual: Any) -> bool | None:
+        version = _version(str(actual))
+        return None if version is None else all(_satisfies(version, part.operator, part) for part in parts)
+
+    return test
+
+
+@lru_cache(maxsize=_PARSED)
+def _version(text: str) -> Version | None:
+    try:
+        return Version(text)
+    except InvalidVersion:
+        return None
+
+
+def _satisfies(version: Version, sign: str, part: Any) -> bool:
+    # PEP 440 leaves 0.20rc1 out of "<0.20". A pre-release may lack the fix that the release has: here it is inside.
+    if sign == "<":
+        return Version(version.public) < Version(part.version)
+    return bool(part.contains(version, prereleases=True))

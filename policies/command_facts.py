@@ -7,12 +7,9 @@ from typing import Any
 from packaging.version import Version
 
 from policies.command_line import EngineCommand
-from policies.conditions import short_name
-from policies.engine_args import facts_from_engine_args, variant_of
-from policies.facts import TOLD, PoolFacts, Scalar
-from policies.model_names import NamedModel, model_of
-from policies.stated_facts import UNKNOWN, method_of
-from policies.vllm_args import chosen_runner, default_runner, falls_back_to_v1
+from policies.engine_args import chosen_runner, default_runner, facts_from_engine_args, falls_back_to_v1
+from policies.facts import TOLD, UNKNOWN, PoolFacts, Scalar, method_of
+from policies.model_names import NamedModel, model_of, short_name, variant_of
 from policies.vllm_options import full_names
 
 MODEL, POOL = "model", "engine"

@@ -6,9 +6,9 @@ from typing import Any
 
 from policies.advisory import Advisory
 from policies.classes import masks_of_all
+from policies.engine_args import default_runner
 from policies.facts import PoolFacts
 from policies.freshness import newest_checked
-from policies.vllm_args import default_runner
 
 _OR_NEWER = "or newer"
 

@@ -13,9 +13,8 @@ from typing import Generic, NamedTuple, TypeVar
 from msgspec.structs import replace
 
 from policies import canary
-from policies.classes import CHECKED, GUARDED, NUMBERS, covers, names_of
+from policies.classes import CHECKED, GUARDED, NUMBERS, RequestFeatures, covers, names_of
 from policies.decision import Candidate, Decision, LoadOrder, Reason, by_effect
-from policies.features import RequestFeatures
 from policies.policy import Policy, Rule, ServingOption
 from policies.quarantine import Draw, probe, sample, take_out
 from policies.shortlist import Contender, RequestCase, Shortlist, shortlisted

@@ -1,8 +1,9 @@
 """Facts about a pool."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from typing import Any
 
 from policies.errors import PolicyError
@@ -85,3 +86,92 @@ class PoolFacts:
             "proven": sorted(self.proven),
             "qualification": self.qualification and self.qualification.to_dict(),
         }
+
+
+_SWITCHES = frozenset({"hybrid", "prefix_caching", "async_scheduling", "opt_out"})
+_OTHER = frozenset({"settings", "proven", "num_speculative_tokens", "canary_share"})
+_KNOWN = frozenset(field.name for field in dataclasses.fields(PoolFacts)) - {"model", "pool", "qualification"}
+UNKNOWN = "unknown"
+"""The method of an engine that drafts, or may, in a way that nobody knows: it matches every condition on methods."""
+_NOT_KNOWN = {"method": UNKNOWN}
+METHODS = frozenset(
+    (
+        "ngram", "ngram_gpu", "suffix", "medusa", "mlp_speculator", "draft_model", "custom_class", "eagle", "eagle3",
+        "extract_hidden_states", "mtp", "dflash", "dspark", "sim",
+    )
+)  # fmt: skip
+"""Every method, in the words of the advisories."""
+_OTHER_NAMES = {"nextn": "mtp", "frozen_kv_mtp": "mtp", "standalone": "draft_model", "eagle3.1": "eagle3"}  # SGLang's
+
+# Other engines as their projects, packages and users call them, in the words of the advisories.
+_ENGINES = {
+    "llama-cpp": "llamacpp", "llama-server": "llamacpp", "tensorrt-llm": "trtllm", "trt-llm": "trtllm",
+    "text-generation-inference": "tgi", "mlx-lm": "mlx", "lm-studio": "lmstudio", "beellama-cpp": "beellama",
+}  # fmt: skip
+
+
+def checked(where: str, facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the facts that have a value. A fact that can't be read would match no advisory: it is refused.
+
+    Raises:
+        PolicyError: A name is no fact's, or a value is of the wrong type.
+    """
+    if unknown := set(facts) - _KNOWN:
+        close = get_close_matches(min(unknown), _KNOWN, n=1)
+        hint = f"did you mean `{close[0]}`? " if close else ""
+        raise PolicyError(f"{where}: unknown facts {sorted(unknown)}; {hint}known: {', '.join(sorted(_KNOWN))}")
+    stated = {name: value for name, value in facts.items() if value is not None}
+    for name, value in stated.items():
+        if name in _SWITCHES and not isinstance(value, bool):
+            raise PolicyError(f"{where}: the fact {name} is true or false, without quotes, not {value!r}")
+        if name not in _SWITCHES | _OTHER and (isinstance(value, bool) or not isinstance(value, str | int | float)):
+            raise PolicyError(f"{where}: the fact {name} is a text, not {value!r}")
+    settings = stated.get("settings", {})
+    if not isinstance(settings, Mapping):
+        raise PolicyError(f"{where}: the fact settings is a mapping of names to values, not {settings!r}")
+    if settings:
+        stated["settings"] = {str(name).replace("-", "_"): value for name, value in settings.items()}
+    if "engine" in stated:
+        stated["engine"] = engine_of(str(stated["engine"]))
+    return _with_method(stated)
+
+
+def common(facts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Returns the facts that hold for all engines of a pool. One in which they differ is not known, and neither is one
+    that some do not tell: None, and as the method `UNKNOWN`, since None is an engine that does not draft.
+    """
+    names = dict.fromkeys(name for each in facts for name in each)
+    return {name: _agreed(name, [each.get(name, _NOT_KNOWN.get(name)) for each in facts]) for name in names}
+
+
+def _agreed(name: str, values: Sequence[Any]) -> Any:
+    if all(value == values[0] for value in values):
+        return values[0]
+    return common([value or {} for value in values]) if name == "settings" else _NOT_KNOWN.get(name)
+
+
+def engine_of(name: str) -> str:
+    """Returns an engine's name in the advisories' words: `llama.cpp` is `llamacpp`."""
+    plain = name.strip().lower()
+    dashed = plain.replace(".", "-").replace("_", "-").replace(" ", "-")
+    return _ENGINES.get(dashed, plain)
+
+
+def method_of(name: str) -> str | None:
+    """Returns a speculative method in the advisories' words: `qwen3_next_mtp` is `mtp`; `none` is no method.
+
+    A name that is not known, or is misspelt, is `UNKNOWN`: to take it for a method that no advisory names would trust
+    it more than any other.
+    """
+    plain = name.strip().lower().replace("-", "_")
+    if plain in ("", "none"):
+        return None
+    plain = "mtp" if plain.endswith("_mtp") else _OTHER_NAMES.get(plain, plain)
+    return plain if plain in METHODS else UNKNOWN
+
+
+def _with_method(stated: dict[str, Any]) -> dict[str, Any]:
+    if "method" not in stated:
+        return stated
+    method = method_of(str(stated.pop("method")))
+    return stated if method is None else {**stated, "method": method}

@@ -1,15 +1,13 @@
-"""Finds advisories that somebody should look at again, and texts that a comment has cut."""
+"""How far the advisories reach: when they were last checked, against which engines, and what that makes suspect."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from datetime import date
 from typing import Any
 
-import yaml
 from packaging.version import Version
 
 from policies.advisory import Advisory, Cure
 
-_TEXTS = frozenset({"title", "summary", "text", "source", "finding", "claim"})
 _SIMULATED = "sim"  # the simulated engine does what its settings say
 MAX_AGE_DAYS = 45  # a monthly round, half a month late
 NEWER_ENGINE = "engine-newer-than-checked"
@@ -122,24 +120,3 @@ def _why(advisory: Advisory, engines: Mapping[str, str], today: date, max_age_da
     if age < 0:
         return f"checked on {checked.date}, a day that has not come"
     return f"checked {age} days ago, on {checked.date}" if age > max_age_days else None
-
-
-def cut_texts(document: str) -> Iterator[str]:
-    """Yields `line: text` for each text that YAML cuts at ` #`: what follows is a comment, and silently gone."""
-    lines = document.splitlines()
-    for key, node in _members(yaml.compose(document, yaml.SafeLoader)):
-        if key in _TEXTS and isinstance(node, yaml.ScalarNode) and node.style is None:
-            line = node.end_mark.line
-            rest = lines[line][node.end_mark.column :] if line < len(lines) else ""
-            if rest.lstrip().startswith("#"):
-                yield f"{line + 1}: {node.value!r}"
-
-
-def _members(node: yaml.Node | None) -> Iterator[tuple[str, yaml.Node]]:
-    if isinstance(node, yaml.SequenceNode):
-        for item in node.value:
-            yield from _members(item)
-    elif isinstance(node, yaml.MappingNode):
-        for key, value in node.value:
-            yield str(key.value), value
-            yield from _members(value)

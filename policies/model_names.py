@@ -1,4 +1,4 @@
-"""Families of models by the names of their weights, in the words of the advisories."""
+"""What the names of weights tell: families in the words of the advisories, versions, variants and owners."""
 
 import re
 from typing import NamedTuple
@@ -64,6 +64,12 @@ _FAMILIES = (
 )
 
 
+_VARIANTS = (("nvfp4", ("nvfp4", "modelopt_fp4")), ("fp8", ("fp8",)), ("awq", ("awq",)), ("gptq", ("gptq",)))
+# The hub caches a model under models--org--name/snapshots/<hash>; the last part of that path is not its name.
+_HUB_FOLDER = re.compile(r"models--([^/]*?)--([^/]+)")
+_HUB_NAME = re.compile(r"([^./][^/]*)/[^/]+")
+
+
 def model_of(name: str) -> NamedModel | None:
     """Returns what a name of weights tells, such as `org/name` or a folder; None if no family of it is known.
 
@@ -77,3 +83,20 @@ def model_of(name: str) -> NamedModel | None:
                     version = f"{version[0]}.{version[1:]}"  # Kimi-K25
                 return NamedModel(known.family.format(version=version), version, known.hybrid)
     return None
+
+
+def variant_of(text: str) -> str:
+    """Returns the usual name of the weights' variant; `none` if no name mentions one."""
+    return next((name for name, marks in _VARIANTS if any(mark in text for mark in marks)), "none")
+
+
+def short_name(path: str) -> str:
+    """Returns a model's own name, given as `org/name`, as a folder or as a folder of the hub's cache."""
+    hub = _HUB_FOLDER.search(path)
+    return hub[2] if hub else path.rstrip("/").rsplit("/", 1)[-1]
+
+
+def owner(path: str) -> str:
+    """Returns a model's organisation, given as `org/name` or as a folder of the hub's cache; else an empty text."""
+    hub = _HUB_FOLDER.search(path) or _HUB_NAME.fullmatch(path)
+    return hub[1] if hub else ""

@@ -16,7 +16,7 @@ READ = frozenset(
     max_model_len enable_prompt_embeds
     """.split()  # noqa: SIM905 - 300 quoted names would be a wall
 )
-"""Options from which `policies.vllm_args` derives facts or settings that advisories name."""
+"""Options from which `policies.engine_args` derives facts or settings that advisories name."""
 WITHOUT_EFFECT = frozenset(
     """
     additional_config aggregate_engine_logging allow_credentials allow_deprecated_quantization allowed_headers

@@ -15,7 +15,7 @@ from policies import (
     decide,
     facts_from_engine_args,
 )
-from policies.vllm_args import default_runner
+from policies.engine_args import default_runner
 
 HERE = Path(__file__).parent
 GOAL = 0.95  # the share of hazards to find

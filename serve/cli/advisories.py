@@ -11,9 +11,9 @@ import typer
 from packaging.version import InvalidVersion, Version
 
 from policies import Advisory, load_advisories
-from policies.advisory import LastCheck
-from policies.freshness import MAX_AGE_DAYS, cut_texts, stale
-from policies.vllm_args import installed_engine
+from policies.advisory import LastCheck, cut_texts
+from policies.engine_args import installed_engine
+from policies.freshness import MAX_AGE_DAYS, stale
 from serve.cli.laboratory import add_command
 from serve.cli.output import FOUND, Json, console, print_json, print_table
 from serve.config.compiled_policy import SHIPPED_ADVISORIES

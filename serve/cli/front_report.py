@@ -7,7 +7,7 @@ import yaml
 from rich.markup import escape
 from rich.table import Table
 
-from policies.stated_facts import UNKNOWN
+from policies.facts import UNKNOWN
 from serve.cli.output import console
 from serve.discovery.grouping import FoundEngine
 from serve.tools.doctor.checkup import first_of

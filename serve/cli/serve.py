@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from policies.stated_facts import METHODS, UNKNOWN
+from policies.facts import METHODS, UNKNOWN
 from serve import VERSION
 from serve.cli.key_service import first_key
 from serve.cli.output import console

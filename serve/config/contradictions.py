@@ -4,8 +4,7 @@ import re
 from collections.abc import Iterator
 
 from policies import PoolFacts
-from policies.conditions import short_name
-from policies.engine_args import variant_of
+from policies.model_names import short_name, variant_of
 from serve.config.gateway import GatewayConfig
 from serve.config.pool import ModelConfig, PoolConfig
 

@@ -8,8 +8,8 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 
 from policies import Override, PolicySettings, PoolFacts
 from policies.engine_args import facts_from_engine_args
+from policies.facts import UNKNOWN
 from policies.qualification import Unqualified
-from policies.stated_facts import UNKNOWN
 from serve.config import layers
 from serve.config.access import AccessConfig, ReservedClass
 from serve.config.admin import AdminConfig

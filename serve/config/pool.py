@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
-from policies.stated_facts import UNKNOWN
+from policies.facts import UNKNOWN
 from policies.vllm_options import full_names
 from serve.config.guard import GuardConfig
 from serve.config.names import STAR

@@ -4,7 +4,7 @@ import copy
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from policies.stated_facts import UNKNOWN, method_of
+from policies.facts import UNKNOWN, method_of
 from serve.config.gateway import GatewayConfig
 from serve.config.pool import ModelConfig, PoolConfig
 from serve.discovery.described import contradiction, stated_findings

@@ -9,7 +9,7 @@ from packaging.version import InvalidVersion, Version
 from policies.command_facts import MODEL, POOL, stated_by
 from policies.command_line import EngineCommand
 from policies.errors import PolicyError
-from policies.stated_facts import UNKNOWN
+from policies.facts import UNKNOWN
 from serve.discovery.finding import SETTINGS, Finding, Findings, known
 from serve.discovery.grouping import FoundEngine
 

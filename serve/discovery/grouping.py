@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from policies.stated_facts import UNKNOWN, method_of
+from policies.facts import UNKNOWN, method_of
 from serve.discovery.finding import Finding, Findings, facts_of, known
 from serve.errors import ConfigError
 

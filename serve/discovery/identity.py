@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from policies.stated_facts import UNKNOWN, common, method_of
+from policies.facts import UNKNOWN, common, method_of
 from serve.discovery.finding import Findings, facts_of
 from serve.discovery.series import EngineMetrics
 

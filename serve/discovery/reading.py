@@ -6,9 +6,8 @@ from typing import Any
 
 from packaging.version import InvalidVersion, Version
 
-from policies.engine_args import variant_of
-from policies.model_names import model_of
-from policies.stated_facts import UNKNOWN, method_of
+from policies.facts import UNKNOWN, method_of
+from policies.model_names import model_of, variant_of
 from serve.discovery.finding import Confidence, Finding, part
 from serve.discovery.questions import DIALECTS, NO_ANSWER, OLD_THOUGHT, SAID, THOUGHT, TOLD, Answers
 from serve.discovery.series import engine_metrics

@@ -13,7 +13,7 @@ from typing import Any
 from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError
 from ray.serve.handle import DeploymentHandle, ReplicaSelection
 
-from policies.stated_facts import common
+from policies.facts import common
 from serve.errors import PoolUnavailableError
 from serve.routing.endpoint import Endpoint, url_of
 from serve.routing.fair_queue import ANONYMOUS, Asker, QueueReport

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from policies import vllm_args
+from policies import engine_args
 from serve.app import build
 from serve.config import layers
 from serve.config.gateway import GatewayConfig
@@ -28,7 +28,7 @@ def named(path: Path) -> str:
 @pytest.fixture
 def gpu_image(monkeypatch: pytest.MonkeyPatch) -> None:
     """As in the image that these configs are for: vLLM's GPU build, whose runner differs from the CPU build's."""
-    monkeypatch.setattr(vllm_args, "installed_engine", lambda: ("0.32.0", False))
+    monkeypatch.setattr(engine_args, "installed_engine", lambda: ("0.32.0", False))
 
 
 def test_the_configs_are_found() -> None:

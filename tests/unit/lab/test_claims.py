@@ -14,7 +14,7 @@ with warnings.catch_warnings():
 from lab.claims.verification import Tried, differs
 from lab.cli import verify as commands
 from policies import load_advisories
-from policies.vllm_args import installed_engine
+from policies.engine_args import installed_engine
 from serve.cli import app
 from serve.config.compiled_policy import SHIPPED_ADVISORIES
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from policies import vllm_args
+from policies import engine_args
 from serve.config import layers
 from serve.errors import ConfigError
 from serve.launch.check import CheckReport, check_file
@@ -23,7 +23,7 @@ Check = Callable[..., CheckReport]
 @pytest.fixture(autouse=True)
 def _from_the_root(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)  # `file_mounts` count from where `ray up` is called
-    monkeypatch.setattr(vllm_args, "installed_engine", lambda: ("0.32.0", False))
+    monkeypatch.setattr(engine_args, "installed_engine", lambda: ("0.32.0", False))
 
 
 @pytest.fixture

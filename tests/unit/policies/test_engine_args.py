@@ -3,9 +3,9 @@ from pathlib import Path
 
 import pytest
 
-import policies.vllm_args
+import policies.engine_args
 from policies import PolicyError, facts_from_engine_args
-from policies.vllm_args import installed_engine, pinned_engine
+from policies.engine_args import installed_engine, pinned_engine
 
 
 def facts(args=None, model="m", family="kimi-k2", version=None, **overrides):
@@ -127,7 +127,7 @@ def test_a_hosted_engine_is_the_installed_one_and_parses_what_it_is_told_to():
 
 
 def test_where_no_engine_is_installed_it_is_the_one_that_the_images_have(monkeypatch):
-    monkeypatch.setattr(policies.vllm_args, "installed_engine", lambda: (None, False))
+    monkeypatch.setattr(policies.engine_args, "installed_engine", lambda: (None, False))
     pins = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     assert f"vllm=={facts().engine_version}" in pins["gpu"]
     assert facts(engine_version="0.33.0").engine_version == "0.33.0"

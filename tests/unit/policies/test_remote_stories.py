@@ -16,7 +16,7 @@ from policies import (
     facts_from_engine_args,
     load_advisories,
 )
-from policies.stated_facts import METHODS, UNKNOWN, common, method_of
+from policies.facts import METHODS, UNKNOWN, common, method_of
 from tests.unit.policies.test_properties import requests
 from tests.unit.policies.test_stories import FORCED, JSON, REFUSED, TOOLS
 

@@ -22,7 +22,7 @@ with warnings.catch_warnings():
 
     from serve.engine.vllm.host import facts_of, keep_serving, parse_args, refuse_stale_drafts
 
-from policies.stated_facts import checked
+from policies.facts import checked
 from serve.errors import ConfigError
 
 SPECULATING = {

@@ -15,7 +15,7 @@ import yaml
 from policies import facts_from_engine_args
 from policies.command_facts import facts_of_command
 from policies.command_line import read_command
-from policies.stated_facts import METHODS, UNKNOWN, method_of
+from policies.facts import METHODS, UNKNOWN, method_of
 from policies.vllm_options import READ, SINCE_0_33, WITHOUT_EFFECT, full_names, own_name
 from serve.errors import ConfigError
 

@@ -11,7 +11,7 @@ from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
 from policies import Advisory, load_advisories
-from policies.conditions import unknowns, unmet
+from policies.advisory import unknowns, unmet
 from policies.facts import PoolFacts
 from serve.config.compiled_policy import SHIPPED_ADVISORIES
 from serve.tools.doctor.checkup import examine

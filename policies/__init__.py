@@ -2,7 +2,6 @@
 
 from policies.advisory import Advisory, load_advisories
 from policies.classes import RequestFeatures
-from policies.compile import compile_policy
 from policies.decide import choose, decide
 from policies.decision import Candidate, Cell, Decision, LoadOrder, Reason, Trial
 from policies.engine_args import facts_from_engine_args
@@ -10,7 +9,7 @@ from policies.errors import PolicyError
 from policies.explain import explain
 from policies.facts import PoolFacts
 from policies.interval import wilson
-from policies.policy import Policy, QuarantineReason
+from policies.policy import Override, Policy, PolicySettings, QuarantineReason, compile_policy
 from policies.quarantine import (
     Draw,
     TrialTerms,
@@ -19,7 +18,6 @@ from policies.quarantine import (
     quarantine,
     reference_pool,
 )
-from policies.settings import Override, PolicySettings
 
 __all__ = [
     "Advisory",

@@ -147,6 +147,11 @@ def masks_of_all(expressions: Iterable[str]) -> tuple[int, ...]:
     return tuple(sorted({mask for expression in expressions for mask in masks_of(expression)}))
 
 
+def matches(masks: Iterable[int], request: int) -> bool:
+    """Returns True if a statement about some classes is about a request."""
+    return any(required & request == required for required in masks)
+
+
 def covers(masks: Iterable[int], request: int, named: int = 0) -> bool:
     """Returns True if a statement about some classes covers the whole request: it matches and omits none of its kinds.
 

@@ -6,41 +6,29 @@ true of the moment is passed in: the time, the load, the cells in quarantine, an
 
 import time
 from collections.abc import Callable, Iterable, Sequence
-from functools import lru_cache, reduce
-from operator import or_
+from functools import lru_cache
+from itertools import accumulate
+from math import lcm
 from typing import Generic, NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
-from policies import canary
-from policies.classes import CHECKED, GUARDED, NUMBERS, RequestFeatures, covers, names_of
-from policies.decision import Candidate, Decision, LoadOrder, Reason, by_effect
-from policies.policy import Policy, Rule, ServingOption
+from policies.classes import GUARDED, RequestFeatures, matches, names_of
+from policies.decision import Candidate, Decision, LoadOrder, Reason, Split, by_effect
+from policies.policy import Contender, Policy, RequestCase, Shortlist, shortlisted
 from policies.quarantine import Draw, probe, sample, take_out
-from policies.shortlist import Contender, RequestCase, Shortlist, shortlisted
+
+Ranked = list[tuple[tuple[int, int], Candidate]]  # ((rank, place in the configuration), candidate)
 
 FREE_SLOT = "free-slot"  # the reason of a request that went to the pool that had a slot first
 
 _MEMORY_LIMIT = 8192  # decisions; callers choose the classes, so they could make the memory grow without bound
+_MAX_ROTATIONS = 60  # of identical pools
+_LAST = 9  # a canary keeps its rank among canaries, behind every other rank
 _OPTED_OUT = Reason("caller-opt-out", "forbid", "The caller said enable_speculative: false.", "caller")
 _NOWHERE = Reason(
     "no-speculative-pool", "inform", "The caller asked for speculation; no pool of this model has it.", "caller"
 )
-
-
-class Suspicion(NamedTuple):
-    """The effect of a suspicion on free text, and on answers that an optimist's guard can check."""
-
-    of_free_text: str
-    under_guard: str
-
-
-# Free text is neither right nor wrong: a mere suspicion does not cost the caller speed, unless no text comes out.
-_SUSPICIONS = {
-    "suspect": Suspicion("warn", "optimistic"),
-    "suspect_any": Suspicion("forbid", "optimistic"),
-    "suspect_death": Suspicion("warn", "forbid"),
-}
 
 
 def decide(policy: Policy, features: RequestFeatures, preference: bool | None, now_s: float | None = None) -> Decision:
@@ -53,11 +41,12 @@ def decide(policy: Policy, features: RequestFeatures, preference: bool | None, n
     key = (features.model, mask, preference)
     split = policy.memory.get(key)
     if split is None:
-        split = _by_class(RequestCase(policy, features.model, mask, preference))
+        case = RequestCase(policy, features.model, mask, preference)
+        split = as_decisions(case, shortlisted(case, [stage.applied for stage in FOR_A_CLASS]))
         if len(policy.memory) >= _MEMORY_LIMIT:
             policy.memory.clear()
         policy.memory[key] = split
-    return split.version(features.conversation_key)
+    return split.of(features.conversation_key)
 
 
 def choose(decision: Decision, order: LoadOrder | None = None, draw: Draw | None = None) -> Decision:
@@ -85,7 +74,7 @@ def in_force(policy: Policy, now_s: float | None = None) -> Policy:
 
 def _pin(case: RequestCase, shortlist: Shortlist) -> Shortlist:
     """Leaves only pools that the operator pins such requests to, if any; nothing else is said about the others."""
-    pins = [pin for pin in case.model_policy.pins if _matches(pin.masks, case.mask)]
+    pins = [pin for pin in case.model_policy.pins if matches(pin.masks, case.mask)]
     if not pins:
         return shortlist
     pools = {pin.pool for pin in pins}
@@ -116,7 +105,7 @@ def _forbid(case: RequestCase, shortlist: Shortlist) -> Shortlist:
     """Takes out what an advisory or the operator forbids; a mere suspicion may leave it to the guard."""
     contenders, reasons = [], set(shortlist.reasons)
     for contender in shortlist.contenders:
-        about = _reasons(case.policy, contender.option, case.mask, case.preference)
+        about = case.reasons(contender.option)
         effects = {reason.effect for reason in about}
         candidate = contender.candidate
         if candidate.speculative and "optimistic" in effects:
@@ -126,29 +115,25 @@ def _forbid(case: RequestCase, shortlist: Shortlist) -> Shortlist:
     return shortlist._replace(contenders=tuple(contenders), reasons=frozenset(reasons))
 
 
-def _by_class(case: RequestCase) -> canary.Split[Decision]:
-    """Returns the decision for each group of conversations."""
-    return as_decisions(case, shortlisted(case, [stage.applied for stage in FOR_A_CLASS]))
-
-
-def as_decisions(case: RequestCase, shortlist: Shortlist) -> canary.Split[Decision]:
+def as_decisions(case: RequestCase, shortlist: Shortlist) -> Split:
     """Returns the decision for each group of conversations.
 
     What is allowed is put in order: undisputed speculation first, then speculation under the guard, the engine's
-    opt-out, and no drafter. Identical pools rotate; a canary is first for its share of the conversations, and for the
-    rest if nothing else is left.
+    opt-out, and no drafter. Identical pools, alike in all but their name, rotate. A canary is first for its share of
+    the conversations, and last for the rest. A conversation always gets the same order, so that its prefix stays cached
+    where it began.
     """
     canaries = case.model_policy.canaries
     classes = names_of(case.mask)
 
-    def version(candidates: list[Candidate]) -> Decision:
+    def decision(candidates: list[Candidate]) -> Decision:
         share = canaries.get(candidates[0].pool) if candidates else None
-        reasons = shortlist.reasons if share is None else {*shortlist.reasons, canary.reason(candidates[0].pool, share)}
+        canary = set() if share is None else {_canary(candidates[0].pool, share)}
         settled = len(candidates) < 2 or share is not None or bool(case.preference)
         return Decision(
             case.model,
             classes,
-            by_effect(reasons),
+            by_effect(shortlist.reasons | canary),
             tuple(candidates),
             () if settled else tuple(_tier(each, candidates[0], canaries) for each in candidates),
             shortlist.suspended,
@@ -156,10 +141,43 @@ def as_decisions(case: RequestCase, shortlist: Shortlist) -> canary.Split[Decisi
             comparable=not case.preference and not GUARDED.isdisjoint(classes),
         )
 
-    ranked = [
+    allowed = [
         ((each.candidate.rank, each.option.place), each.candidate) for each in shortlist.contenders if each.allowed
     ]
-    return canary.split(ranked, canaries, lambda candidate: candidate.pool, version)
+    pools = {candidate.pool for _, candidate in allowed}
+    present = {pool: share for pool, share in canaries.items() if pool in pools}
+    starts = accumulate(present.values(), initial=1.0 - sum(present.values()))
+    return Split(
+        tuple(starts)[: len(present)],
+        tuple(tuple(map(decision, _rotations(_led_by(leader, allowed, canaries)))) for leader in (None, *present)),
+    )
+
+
+def _led_by(leader: str | None, ranked: Ranked, canaries: Iterable[str]) -> Ranked:
+    """Returns the candidates with one canary at the front of its rank, and the other canaries last."""
+
+    def moved(rank: tuple[int, int], pool: str) -> tuple[int, int]:
+        if pool == leader:
+            return (rank[0], -1)
+        return (_LAST + rank[0], rank[1]) if pool in canaries else rank
+
+    return sorted(((moved(rank, each.pool), each) for rank, each in ranked), key=lambda entry: entry[0])
+
+
+def _rotations(ranked: Ranked) -> list[list[Candidate]]:
+    groups = [[each for other, each in ranked if other == rank] for rank in dict.fromkeys(rank for rank, _ in ranked)]
+    count = min(lcm(*map(len, groups)), _MAX_ROTATIONS) if groups else 1
+    return [
+        [each for group in groups for each in (*group[turn % len(group) :], *group[: turn % len(group)])]
+        for turn in range(count)
+    ]
+
+
+def _canary(pool: str, share: float) -> Reason:
+    summary = (
+        f"{pool} is a canary: first for {share:.3g} of the conversations, and for the rest if nothing else is left"
+    )
+    return Reason("canary", "inform", summary, "operator")
 
 
 def _tier(candidate: Candidate, first: Candidate, canaries: Iterable[str]) -> int:
@@ -194,45 +212,6 @@ def slot_order(full: Sequence[bool]) -> tuple[int, ...]:
     first.
     """
     return tuple(sorted(range(len(full)), key=full.__getitem__))
-
-
-# What rules say of an option
-
-
-def _matches(masks: Iterable[int], mask: int) -> bool:
-    return any(required & mask == required for required in masks)
-
-
-def _reasons(policy: Policy, option: ServingOption, mask: int, preference: bool | None) -> set[Reason]:
-    """Returns what the rules about an option say of a request."""
-    overruled = bool(preference) and policy.settings.mode == "advise" and option.mode == "speculative"
-    return {_reason(rule, mask, policy.optimistic, overruled) for rule in option.rules if _matches(rule.masks, mask)}
-
-
-def _reason(rule: Rule, mask: int, optimistic: bool, overruled: bool) -> Reason:
-    for lift in rule.lifts:
-        # Whoever proved prose right did not look at the numbers beside it.
-        if covers(lift.masks, mask, _numbers(rule.masks, mask) if lift.effect == "proven" else 0):
-            return Reason(rule.advisory, lift.effect, f"{rule.summary} ({lift.note})", rule.basis)
-    effect = rule.force
-    if effect in _SUSPICIONS:
-        effect = _suspected(_SUSPICIONS[effect], rule.masks, mask, optimistic)
-    if effect == "forbid" and overruled and not rule.by_operator:
-        effect = "overruled"
-    return Reason(rule.advisory, effect, rule.summary, rule.basis)
-
-
-def _numbers(masks: Iterable[int], mask: int) -> int:
-    """Returns the classes of numbers for which a rule's masks match a request."""
-    return reduce(or_, (required & NUMBERS for required in masks if required & mask == required), 0)
-
-
-def _suspected(suspicion: Suspicion, masks: Iterable[int], mask: int, optimistic: bool) -> str:
-    if _numbers(masks, mask):
-        return "forbid"  # a wrong number looks right, also to the guard
-    if not mask & CHECKED:
-        return suspicion.of_free_text
-    return suspicion.under_guard if optimistic else "forbid"
 
 
 # The tables

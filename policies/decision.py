@@ -4,13 +4,16 @@ They are structs that remember their hashes: a decision that was made before is 
 of a look-up, and what others work out about it can be kept beside it in a dictionary.
 """
 
+from bisect import bisect_right
 from collections.abc import Iterable
 from typing import NamedTuple
+from zlib import crc32
 
 from msgspec import Struct
 
 _EFFECTS = ("forbid", "pin", "optimistic", "overruled", "waived", "proven", "warn", "inform")
 _ORDER = {name: place for place, name in enumerate(_EFFECTS)}
+_POINTS = 2**32  # values of crc32
 
 
 class Reason(Struct, frozen=True, order=True, cache_hash=True):
@@ -167,3 +170,23 @@ class Decision(Struct, frozen=True, cache_hash=True):
         """The best evidence among the reasons, for a header: `measured n=...`, `advisory`, or `none`."""
         bases = sorted({reason.basis for reason in self.reasons} - {"operator", "caller"})
         return next((basis for basis in bases if basis != "advisory"), bases[0] if bases else "none")
+
+
+class Split(NamedTuple):
+    """The decisions for one class of requests: a conversation always gets the same one.
+
+    Attributes:
+        ends: Ends of the parts of [0, 1), except for the last, which ends at 1; conversations spread evenly over it.
+        decisions: For each part, those among which its conversations are divided equally.
+    """
+
+    ends: tuple[float, ...]
+    decisions: tuple[tuple[Decision, ...], ...]
+
+    def of(self, conversation: str) -> Decision:
+        """Returns the decision for a conversation; an unidentified one gets the first, never a canary's."""
+        if not self.ends and len(self.decisions[0]) == 1:
+            return self.decisions[0][0]
+        number = crc32(conversation.encode("utf-8", "replace"))
+        decisions = self.decisions[bisect_right(self.ends, number / _POINTS)]
+        return decisions[number % len(decisions)]

@@ -8,11 +8,10 @@ from msgspec.structs import asdict
 
 from policies.advisory import Advisory
 from policies.classes import ALL_KINDS, BIT, RequestFeatures
-from policies.compile import with_pools
 from policies.cures import changed
 from policies.decide import decide, in_force
 from policies.decision import Decision, Reason, by_effect
-from policies.policy import Policy
+from policies.policy import Policy, with_pools
 from policies.qualification import standing
 from policies.quarantine import TrialTerms, foretold, quarantine
 

@@ -12,11 +12,10 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from policies.classes import BIT, CHECKED, class_of, class_of_names, masks_of
+from policies.classes import BIT, CHECKED, class_of, class_of_names, masks_of, matches
 from policies.decision import Candidate, Cell, Decision, LoadOrder, Reason, Suspended, Trial, by_effect
 from policies.errors import PolicyError
-from policies.policy import MODES, Policy, QuarantineReason, ServingOption
-from policies.shortlist import RequestCase, Shortlist
+from policies.policy import MODES, Policy, QuarantineReason, RequestCase, ServingOption, Shortlist
 
 PROBED_FIRST = 0.5  # chance that a cell in quarantine answers its trial first: as many are drawn for the reference
 
@@ -226,11 +225,10 @@ def is_suspected(policy: Policy, cell: Cell) -> bool:
     mask = mask_of_class(cell.request_class)
     options: Iterable[ServingOption] = policy.models[cell.model].options if cell.model in policy.models else ()
     return any(
-        required & mask == required
+        matches(rule.masks, mask)
         for option in options
         if option.pool == cell.pool and (option.mode == "speculative") == cell.speculative
         for rule in option.rules
-        for required in rule.masks
     )
 
 

@@ -9,7 +9,7 @@ from support.any_policy import DAY, advisory_of, known_advisories, pools, reques
 
 from policies import Advisory, PolicySettings, PoolFacts, RequestFeatures, compile_policy, decide
 from policies.advisory import unreadable
-from policies.compile import with_pools
+from policies.policy import with_pools
 
 STANDARD_AND_CANARY = (
     PoolFacts(model="m", pool="one", engine_version="0.19.1"),

@@ -8,7 +8,6 @@ from policies.engine_args import facts_from_engine_args
 from policies.errors import PolicyError
 from policies.explain import explain
 from policies.facts import PoolFacts
-from policies.interval import wilson
 from policies.policy import Override, Policy, PolicySettings, QuarantineReason, compile_policy
 from policies.quarantine import (
     Draw,
@@ -46,5 +45,4 @@ __all__ = [
     "mask_of_class",
     "quarantine",
     "reference_pool",
-    "wilson",
 ]

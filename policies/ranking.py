@@ -3,10 +3,9 @@
 from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass
-from functools import lru_cache
 
 from policies.acceptance import Acceptance, AnswerLength
-from policies.load_model import PREFILL_TOKENS_PER_S, StepTimes
+from policies.step_times import PREFILL_TOKENS_PER_S
 
 # What a full pool is worth.
 FULL = float("-inf")
@@ -88,14 +87,6 @@ class PoolLoad:
         self.next_step_s = step_s if self.full else self._step_s[batch + 1]
         self.rate = (self.lengths + self._others_lengths) / self._engines / step_s
         self.slowed = self.rate * (1.0 - step_s / self.next_step_s)
-
-
-@lru_cache(maxsize=256)  # asked for once a second by each pool
-def step_times(times: StepTimes, drafts: int, seats: int) -> tuple[float, ...]:
-    """Returns the seconds of one step of one replica, by the number of sequences in the batch, from 0 to its seats. A
-    draft length of 0 is no speculation.
-    """
-    return tuple(times.at(batch, drafts) for batch in range(seats + 1))
 
 
 @dataclass(frozen=True, slots=True)

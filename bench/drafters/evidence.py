@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from math import sqrt
 from typing import Any
 
-from policies import wilson
+from lab.probe.interval import wilson
 
 MARGIN = 0.05  # the share of answers that speculation may cost and still count as clean
 

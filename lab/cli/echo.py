@@ -9,8 +9,8 @@ from rich.table import Table
 
 from lab.cli.findings import Finding, findings_table
 from lab.probe.echo import EchoCell
+from lab.probe.interval import wilson
 from lab.probe.plan import ProbePlan
-from policies import wilson
 from serve.cli.output import FOUND, console, print_json
 from serve.errors import ConfigError
 

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from policies.load_model import PUBLISHED, StepTimes
+from policies.step_times import PUBLISHED, StepTimes
 
 LEAST_ANSWERS = 50
 # What the gateway knows fades: it is as sure as this many answers make it, however many there were.

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from policies import wilson
+from lab.probe.interval import wilson
 from serve.errors import ConfigError
 
 CLEAN = "clean"

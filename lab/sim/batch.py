@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from lab.sim.economics import Economics
 from lab.sim.kv_cache import KvCache, Part
-from policies.ranking import step_times
+from policies.step_times import step_times
 
 
 @dataclass(eq=False, slots=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from policies.load_model import PREFILL_TOKENS_PER_S, PUBLISHED, StepTimes
+from policies.step_times import PREFILL_TOKENS_PER_S, PUBLISHED, StepTimes
 from serve.errors import ConfigError
 
 _FIELDS = frozenset({"step_times", "prefill_tokens_per_s", "kv_tokens", "overcommit"})

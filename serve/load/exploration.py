@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from policies.acceptance import Acceptance
 from policies.ranking import Prompt, RankedOption, ranked
-from policies.step_model import StepModel
+from policies.step_times import StepModel
 
 UNHEARD_S = 3.0  # without an answer
 UNHEARD_ANSWERS = 50  # of such requests from other pools meanwhile: exploring may be slow, so that little is worth it

@@ -12,10 +12,9 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from policies import Policy
-from policies.acceptance import NOTHING, Acceptance, AcceptanceTotals, AnswerLength
-from policies.load_model import prior_length
-from policies.step_model import StepModel, StepTotals
-from policies.step_model import merged as merged_steps
+from policies.acceptance import NOTHING, Acceptance, AcceptanceTotals, AnswerLength, prior_length
+from policies.step_times import StepModel, StepTotals
+from policies.step_times import merged as merged_steps
 
 log = logging.getLogger("ray.serve.specgate.load")
 

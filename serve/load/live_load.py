@@ -11,8 +11,8 @@ from typing import Any, Literal
 from policies import Candidate, Decision, LoadOrder, Policy, Reason, RequestFeatures
 from policies.acceptance import Acceptance
 from policies.classes import class_of_names
-from policies.load_model import PUBLISHED
-from policies.ranking import PoolLoad, Prompt, RankedOption, price_of_time, ranked, step_times, value
+from policies.ranking import PoolLoad, Prompt, RankedOption, price_of_time, ranked, value
+from policies.step_times import PUBLISHED, step_times
 from serve.config.gateway import GatewayConfig
 from serve.config.seats import engine_seats
 from serve.errors import ConfigError

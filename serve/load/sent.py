@@ -12,7 +12,7 @@ import msgspec
 from policies import Candidate
 from policies.acceptance import Acceptance, AnswerLength
 from policies.ranking import PoolLoad
-from policies.step_model import StepModel
+from policies.step_times import StepModel
 from serve.stream.frame import Frame
 from serve.stream.line import PASS, Stage
 

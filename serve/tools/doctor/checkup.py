@@ -9,7 +9,7 @@ from msgspec.structs import asdict
 
 from policies import Advisory, Decision, Override, PoolFacts, RequestFeatures, compile_policy, decide
 from policies.classes import BIT
-from policies.cures import tried_cures
+from policies.explain import tried_cures
 from policies.freshness import MAX_AGE_DAYS, NEWER_ENGINE, age_days, newest_checked
 from policies.policy import Policy
 from policies.qualification import standing

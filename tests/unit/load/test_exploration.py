@@ -7,9 +7,8 @@ import pytest
 from lab.simulation.site import Shape, config_of
 from policies import Decision, RequestFeatures, choose, decide
 from policies.acceptance import Acceptance, AnswerLength
-from policies.load_model import PUBLISHED
-from policies.ranking import PoolLoad, RankedOption, step_times
-from policies.step_model import StepModel
+from policies.ranking import PoolLoad, RankedOption
+from policies.step_times import PUBLISHED, StepModel, step_times
 from serve.config.compiled_policy import compile_for
 from serve.config.gateway import GatewayConfig
 from serve.load.exploration import UNHEARD_ANSWERS, UNHEARD_S, Exploration

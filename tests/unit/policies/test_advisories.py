@@ -10,6 +10,7 @@ import pytest
 import yaml
 from jsonschema import Draft202012Validator
 
+from lab.probe.interval import wilson
 from policies import (
     Override,
     PolicyError,
@@ -19,7 +20,6 @@ from policies import (
     compile_policy,
     decide,
     load_advisories,
-    wilson,
 )
 from policies.advisory import LastCheck, check_conditions, cut_texts, parse_advisory, unknowns, unmet
 from policies.classes import BIT, IMPLIED, masks_of

@@ -30,9 +30,9 @@ from policies import (
 )
 from policies.acceptance import Acceptance, AnswerLength
 from policies.decide import FOR_A_CLASS, FOR_A_REQUEST, as_decisions, slot_order
-from policies.load_model import PUBLISHED
 from policies.policy import RequestCase, Shortlist, shortlisted
-from policies.ranking import PoolLoad, RankedOption, ranked, step_times
+from policies.ranking import PoolLoad, RankedOption, ranked
+from policies.step_times import PUBLISHED, step_times
 
 TOOLS = RequestFeatures("m", tools=1, tool_choice="auto")
 FAST = Cell("m", "speculative", True, "tools_auto")

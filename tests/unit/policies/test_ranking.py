@@ -9,8 +9,8 @@ from msgspec.structs import replace
 
 from policies.acceptance import Acceptance, AnswerLength
 from policies.decision import Candidate
-from policies.load_model import PUBLISHED
-from policies.ranking import FULL, MARGIN, PoolLoad, Prompt, RankedOption, price_of_time, ranked, step_times, value
+from policies.ranking import FULL, MARGIN, PoolLoad, Prompt, RankedOption, price_of_time, ranked, value
+from policies.step_times import PUBLISHED, step_times
 
 SPECULATIVE = Candidate("speculative", opt_out=False, speculative=True)
 STANDARD = Candidate("standard", opt_out=False, speculative=False)

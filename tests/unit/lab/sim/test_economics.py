@@ -6,7 +6,7 @@ import pytest
 
 from lab.sim.economics import Economics
 from lab.sim.settings import SimSettings
-from policies.load_model import PUBLISHED
+from policies.step_times import PUBLISHED
 from serve.errors import ConfigError
 
 TABLE: dict[str, Any] = {"drafts": [0, 3], "batches": [1, 64], "step_ms": [[10, 20], [15, 40]]}

@@ -10,7 +10,7 @@ import pytest
 from bench.goodput.virtual_client import Answer, ask
 from lab.sim import SimSettings, build_sim_app
 from lab.simulation.virtual_time import run_in_virtual_time
-from policies.load_model import PUBLISHED
+from policies.step_times import PUBLISHED
 from serve.http1.asgi import AsgiApp
 
 

@@ -5,7 +5,7 @@ import pytest
 from lab.sim.economics import Economics
 from lab.simulation.engine import SimEngine
 from lab.simulation.request import SimRequest
-from policies.load_model import PREFILL_TOKENS_PER_S, PUBLISHED
+from policies.step_times import PREFILL_TOKENS_PER_S, PUBLISHED
 
 
 def request(session: str, output: int, prompt: int = 0, length: float = 1.0) -> SimRequest:

@@ -7,7 +7,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from lab.simulation.split import Splits
-from policies.load_model import PUBLISHED
+from policies.step_times import PUBLISHED
 
 _AFRESH = 64  # splits, after which the search starts afresh
 

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies import wilson
+from lab.probe.interval import wilson
 
 
 @pytest.mark.parametrize(

@@ -15,15 +15,13 @@ from lab.probe.qualify import Ask, Heard, QualifyTerms, qualify
 from lab.probe.runner import answered, key_in
 from lab.probe.trace import Trace
 from policies import PoolFacts
-from serve.config.compiled_policy import merged_facts
 from serve.config.gateway import GatewayConfig
 from serve.config.pool import PoolConfig
 from serve.config.qualifications import EngineVerdict, key_of
 from serve.discovery.asking import ask_passively
 from serve.discovery.finding import Findings, facts_of
 from serve.discovery.identity import EngineIdentity, agreed
-from serve.discovery.reading import read
-from serve.discovery.series import engine_metrics
+from serve.discovery.reading import engine_metrics, read
 from serve.errors import ConfigError
 from serve.request.engine_options import OPT_OUT
 
@@ -108,7 +106,7 @@ async def run_qualify(
     """
     model, pool = pair.facts.model, pair.facts.pool
     told = await _told(pair.url, pair.keys[0])
-    key = key_of(config, merged_facts(config, pair.facts, _learned(config, pair, told)))
+    key = key_of(config, config.facts_now(pair.facts, _learned(config, pair, told)))
     if key is None:
         raise ConfigError(
             f"{pair.url} does not tell its version: state engine and engine_version in facts of {model}/{pool}"

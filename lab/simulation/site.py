@@ -12,7 +12,6 @@ from policies import Candidate, Decision, Policy, decide
 from serve.config.compiled_policy import compile_for
 from serve.config.gateway import GatewayConfig
 from serve.config.pool import PoolConfig
-from serve.config.seats import engine_seats
 
 _SIM_FACTS = {"engine_version": "0", "drafter": "none", "tool_parser": "none", "prefix_caching": True}
 
@@ -96,7 +95,7 @@ class Site:
         }
         self.engines: dict[str, list[SimEngine]] = {}
         for name, pool in settings.pools.items():
-            seats = min(engine_seats(settings, name) or pool.max_ongoing_requests, pool.max_ongoing_requests)
+            seats = min(settings.engine_seats(name) or pool.max_ongoing_requests, pool.max_ongoing_requests)
             economics = economics_of(pool)
             self.engines[name] = [SimEngine(economics, drafts[name], seats) for _ in range(pool.replicas)]
         self.running: dict[str, Counter[str]] = {name: Counter() for name in self.engines}

@@ -16,8 +16,7 @@ from policies.engine_args import installed_engine
 from policies.freshness import MAX_AGE_DAYS, stale
 from serve.cli.laboratory import add_command
 from serve.cli.output import FOUND, Json, console, print_json, print_table
-from serve.config.compiled_policy import SHIPPED_ADVISORIES
-from serve.config.signed_index import INDEX, sign
+from serve.config.compiled_policy import INDEX, SHIPPED_ADVISORIES, sign
 from serve.errors import ConfigError
 
 app = typer.Typer(help="Advisories on configurations in which speculation is unsafe.", no_args_is_help=True)

@@ -21,8 +21,7 @@ from serve.discovery.completion import PoolName, complete
 from serve.discovery.described import DescribedEngine, Description, explained, with_names
 from serve.discovery.grouping import FoundEngine, StatedFact, models_of, state
 from serve.discovery.manifests import read_description
-from serve.discovery.questions import Answers
-from serve.discovery.reading import read
+from serve.discovery.reading import Answers, read
 from serve.errors import ConfigError
 from serve.gateway.engine_watch import look_up_of
 from serve.launch.alone import needs_ray

@@ -18,10 +18,9 @@ from serve.cli.output import console
 from serve.cli.serving_options import Serving, with_serving
 from serve.config.access import AccessConfig, AccessMode
 from serve.config.compiled_policy import read_advisories
-from serve.config.contradictions import contradictions
-from serve.config.early import missing_folders, unknown_options
 from serve.config.exposure import open_gateway
 from serve.config.gateway import GatewayConfig
+from serve.config.lint import contradictions, missing_folders, unknown_options
 from serve.errors import ConfigError
 from serve.launch.alone import log_to_stderr, needs_ray, run_alone
 from serve.launch.local import Progress, cluster, prepared_environment

@@ -1,5 +1,6 @@
 """The gateway's whole configuration: one frozen pydantic model, given as `args` of the Serve config."""
 
+import dataclasses
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -28,6 +29,10 @@ from serve.errors import ConfigError
 # What configurations of other programs have, which `serve.discovery` reads.
 OF_LITELLM = "model_list"
 OF_ROUTERS = ("static_backends", "static_models", "routerSpec")
+# Facts that engines may tell: all but what only an operator says.
+_LEARNABLE = frozenset(field.name for field in dataclasses.fields(PoolFacts)) - {
+    "model", "pool", "kind", "proven", "canary_share", "qualification",
+}  # fmt: skip
 _OF_OTHERS = frozenset((OF_LITELLM, *OF_ROUTERS, "proxy_config", "services", "servingEngineSpec", "kind"))
 
 
@@ -208,12 +213,22 @@ class GatewayConfig(_Strict):
         """Returns the facts about every pool that are known before any engine has started."""
         return tuple(self._facts(*entry) for entry in self.each_pool())
 
-    def facts_of_other_engine(self, model: str, pool: str, facts: Mapping[str, Any]) -> PoolFacts:
-        """Returns the facts of a remote pool whose engine is not, or not any more, what the configuration says. What
-        was proven, was proven of the other engine.
+    def facts_now(self, facts: PoolFacts, learned: Mapping[str, Any]) -> PoolFacts:
+        """Returns a pool's facts as they hold now, from those before its engine was asked and what it has told since.
+
+        An operator's explicit `facts` outweigh what an engine of ours tells. A remote pool reports the facts of its
+        configuration until its engine shows that they don't hold; what was proven, was proven of the other engine.
         """
-        settings = self.models[model].pools[pool].model_copy(update={"facts": facts, "proven": (), "opt_out": False})
-        return self._facts(model, self.models[model], pool, settings)
+        model = self.models[facts.model]
+        pool = model.pools[facts.pool]
+        known = {name: value for name, value in learned.items() if name in _LEARNABLE}
+        if pool.kind != "remote":
+            known = {name: value for name, value in known.items() if name not in pool.facts}
+            return dataclasses.replace(facts, **known)
+        if all(value == pool.facts.get(name) for name, value in learned.items()):
+            return facts
+        other = pool.model_copy(update={"facts": known, "proven": (), "opt_out": False})
+        return self._facts(facts.model, model, facts.pool, other)
 
     @property
     def counts_usage(self) -> bool:

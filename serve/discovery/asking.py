@@ -3,7 +3,7 @@
 import asyncio
 import json
 
-from serve.discovery.questions import (
+from serve.discovery.reading import (
     DIALECTS,
     NO_ANSWER,
     PASSIVE,
@@ -12,10 +12,10 @@ from serve.discovery.questions import (
     Question,
     forced,
     min_p,
+    read,
     rendered,
     rendering,
 )
-from serve.discovery.reading import read
 from serve.http1.fetch import fetch
 
 _PASSIVE_TIMEOUT_S = 5.0

@@ -5,7 +5,7 @@ from typing import Any
 
 from policies.facts import UNKNOWN, common, method_of
 from serve.discovery.finding import Findings, facts_of
-from serve.discovery.series import EngineMetrics
+from serve.discovery.reading import EngineMetrics
 
 _SAME = ("served_names", "root", "max_model_len", "speculates", "draft_length")  # beside the facts
 _MOST_ASKED = 32

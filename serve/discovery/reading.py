@@ -1,16 +1,20 @@
-"""From an engine's answers to findings. Pure: what can't be read is not known."""
+"""The questions to an engine, and what its answers tell. Pure: what can't be read is not known.
 
+No question changes an engine, and no prompt of a user is among them.
+"""
+
+import json
 import re
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import isfinite
+from typing import Any, NamedTuple
 
 from packaging.version import InvalidVersion, Version
 
 from policies.facts import UNKNOWN, method_of
 from policies.model_names import model_of, variant_of
-from serve.discovery.finding import Confidence, Finding, part
-from serve.discovery.questions import DIALECTS, NO_ANSWER, OLD_THOUGHT, SAID, THOUGHT, TOLD, Answers
-from serve.discovery.series import engine_metrics
+from serve.discovery.finding import Confidence, Finding, part, shared
 from serve.parsing.families import find_grammar, grammars_by_markup
 
 _COUNTERS_SINCE = Version("0.10")  # before, vLLM had these counters under other names, whether it drafted or not
@@ -19,6 +23,127 @@ _SGLANG_METHODS = {"NGRAM": "ngram", "EAGLE3": "eagle3", "STANDALONE": "draft_mo
 _TWINS = {"qwen3_coder": "qwen3_coder or qwen3_xml", "glm47": "glm45 or glm47"}  # parsers that read the same text
 _MAX_TEXT = 512
 _PRINTABLE = re.compile(r"[^\x20-\x7e\u00a0-\U0010ffff]")
+# Prometheus text, read with tolerance: a line that is none is passed over.
+_LINE = re.compile(r"([a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{([^\n]*)\})?[ \t]+(\S+)")
+_LABEL = re.compile(r'([a-zA-Z_]\w*)="((?:[^"\\\n]|\\.)*)"')
+_ENGINES_OWN = "vllm:cache_config_info"  # routers have series named `vllm:` as well, but no cache
+
+
+class Question(NamedTuple):
+    """One request.
+
+    Attributes:
+        body: JSON; None for a GET.
+    """
+
+    path: str
+    body: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EngineAnswer:
+    """An engine's answer.
+
+    Attributes:
+        status: HTTP's; 0 if there was no answer.
+        body: Up to a limit.
+    """
+
+    status: int
+    body: bytes = b""
+    error: str = ""
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """The JSON object of a successful answer; empty for anything else."""
+        if self.status != 200:
+            return {}
+        return self.any_document
+
+    @property
+    def any_document(self) -> dict[str, Any]:
+        """The JSON object of the answer, whatever its status; empty for anything else."""
+        try:
+            document = json.loads(self.body)
+        except (ValueError, RecursionError):
+            return {}
+        return document if isinstance(document, dict) else {}
+
+    @property
+    def text(self) -> str:
+        return self.body.decode(errors="replace") if self.status == 200 else ""
+
+
+NO_ANSWER = EngineAnswer(0)
+Answers = Mapping[str, EngineAnswer]
+
+# Nothing of these generates a token.
+PASSIVE: Mapping[str, Question] = {
+    "models": Question("/v1/models"),
+    "version": Question("/version"),
+    "metrics": Question("/metrics"),
+    "server_info": Question("/server_info?config_format=json"),
+    "old_server_info": Question("/get_server_info"),
+}
+_TOOL = {
+    "type": "function",
+    "function": {
+        "name": "f",
+        "description": "A test.",
+        "parameters": {"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"]},
+    },
+}
+SAID, THOUGHT, OLD_THOUGHT, TOLD = "SAID1", "THOUGHT1", "THOUGHT2", "TOLD1"
+# One whole call in each dialect. An engine that is forced to write one by a grammar shows which one its parser reads,
+# whatever the model would have written.
+DIALECTS: Mapping[str, str] = {
+    "kimi_k2": "<|tool_calls_section_begin|><|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>"
+    '{"a": "b"}<|tool_call_end|><|tool_calls_section_end|>',
+    "qwen3_coder": "<tool_call>\n<function=f>\n<parameter=a>\nb\n</parameter>\n</function>\n</tool_call>",
+    "hermes": '<tool_call>\n{"name": "f", "arguments": {"a": "b"}}\n</tool_call>',
+    "glm47": "<tool_call>f\n<arg_key>a</arg_key>\n<arg_value>b</arg_value>\n</tool_call>",
+    "minimax_m2": '<minimax:tool_call>\n<invoke name="f">\n<parameter name="a">b</parameter>\n</invoke>\n'
+    "</minimax:tool_call>",
+}
+
+
+def rendering(model: str) -> Question:
+    """Returns the question for the tokens of a conversation with a call, its result and a thought before it."""
+    call = {"id": "functions.f:0", "type": "function", "function": {"name": "f", "arguments": '{"a": "C1"}'}}
+    messages = [
+        {"role": "user", "content": "ASKED1"},
+        {
+            "role": "assistant", "content": SAID, "reasoning": THOUGHT, "reasoning_content": OLD_THOUGHT,
+            "tool_calls": [call],
+        },
+        {"role": "tool", "tool_call_id": "functions.f:0", "content": TOLD},
+    ]  # fmt: skip
+    body = {"model": model, "messages": messages, "tools": [_TOOL], "add_generation_prompt": True}
+    return Question("/tokenize", body)
+
+
+def rendered(model: str, tokens: Sequence[int]) -> Question:
+    """Returns the question for the text of a prompt's tokens."""
+    return Question("/detokenize", {"model": model, "tokens": list(tokens)})
+
+
+def min_p(model: str) -> Question:
+    """Returns a request for one token that vLLM refuses while it speculates."""
+    return _chat(model, max_tokens=1, min_p=0.01)
+
+
+def forced(model: str, dialect: str) -> Question:
+    """Returns a request whose answer must be a call in a dialect."""
+    return _chat(
+        model, max_tokens=400, tools=[_TOOL], tool_choice="auto",
+        structured_outputs={"choice": [DIALECTS[dialect]]},
+        chat_template_kwargs={"thinking": False, "enable_thinking": False},
+    )  # fmt: skip
+
+
+def _chat(model: str, **more: Any) -> Question:
+    messages = [{"role": "user", "content": "x"}]
+    return Question("/v1/chat/completions", {"model": model, "temperature": 0, "messages": messages, **more})
 
 
 def read(answers: Answers) -> dict[str, Finding]:
@@ -262,3 +387,49 @@ def _text(value: Any) -> str | None:
 
 def _count(value: Any) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
+
+
+class Series(NamedTuple):
+    """One line of metrics."""
+
+    name: str
+    labels: dict[str, str]
+    value: float
+
+
+class EngineMetrics(NamedTuple):
+    """The process behind an engine's metrics, as far as they tell.
+
+    Attributes:
+        started: When its processes started; empty if they do not say.
+        drafts: It has counters that exist only where there is a drafter; None if it tells nothing of itself.
+        draft_length: The most tokens of a draft.
+    """
+
+    started: frozenset[float]
+    drafts: bool | None
+    draft_length: int | None
+    cache: dict[str, str]
+
+
+def engine_metrics(text: str) -> EngineMetrics:
+    series = list(_series(text))
+    started = frozenset(each.value for each in series if each.name == "process_start_time_seconds")
+    speculative = [each for each in series if each.name.startswith("vllm:spec_decode_num_")]
+    places = {each.labels["position"] for each in speculative if each.labels.get("position", "").isdecimal()}
+    caches = [each.labels for each in series if each.name == _ENGINES_OWN]
+    drafts = True if speculative else False if caches else None
+    return EngineMetrics(started, drafts, len(places) or None, shared(caches))
+
+
+def _series(text: str) -> Iterator[Series]:
+    for line in text.splitlines():
+        match = _LINE.match(line)
+        if match is None:
+            continue
+        try:
+            value = float(match[3])
+        except ValueError:
+            continue
+        if isfinite(value):  # nan would be another value each time
+            yield Series(match[1], dict(_LABEL.findall(match[2] or "")), value)

@@ -14,9 +14,7 @@ from serve.config.pool import PoolConfig
 from serve.discovery.asking import LATE, ask_metrics, ask_passively, why_no_answer
 from serve.discovery.endpoint_slices import endpoints_of
 from serve.discovery.identity import PERIOD_S, EngineIdentity, agreed
-from serve.discovery.questions import EngineAnswer
-from serve.discovery.reading import read
-from serve.discovery.series import engine_metrics
+from serve.discovery.reading import EngineAnswer, engine_metrics, read
 from serve.gateway.pools import PoolKey
 from serve.http1.addresses import ADDRESSES
 from serve.http1.connection_pool import Origin

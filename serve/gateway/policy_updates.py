@@ -2,19 +2,18 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from policies import Advisory, Policy
 from policies.freshness import EXPIRED, without_knowledge
-from serve.config.compiled_policy import compile_for, read_advisories, signed_index
+from serve.config.compiled_policy import SignedIndex, compile_for, read_advisories, signed_index
 from serve.config.gateway import GatewayConfig, PolicyConfig
 from serve.config.qualifications import QualifiedEngine, read_qualifications
-from serve.config.signed_index import SignedIndex
+from serve.config.signature import SIGNED
 from serve.errors import ConfigError
-from serve.gateway.advisory_feed import AdvisoryFeed
 from serve.gateway.pools import PoolKey, reported_facts
 from serve.gateway.scale import Scale
 from serve.routing.pool import Pool
@@ -23,9 +22,11 @@ log = logging.getLogger("ray.serve.specgate.gateway")
 
 FACTS_PERIOD_S = 30.0
 FACTS_RETRY_S = 1.0  # until every pool has reported once
+PERIOD_S = 10.0  # between looks at a folder
 _UPDATABLE = frozenset({"policy", "version", "least_replicas"})
 
 Mode = Literal["off", "observe", "route"]
+Stamp = frozenset[tuple[str, int, int, int]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,3 +176,48 @@ def _has_expired(sources: _Sources) -> bool:
 
 def _folder(name: str | None) -> Path | None:
     return Path(name) if name else None
+
+
+class AdvisoryFeed:
+    """Calls back when the folder holds other files than those last read.
+
+    A change counts once it has stood still for a period: a folder that is being copied is not read half-way.
+
+    Args:
+        folder: Returns the folder to watch, or None if there is none.
+        reload: Reads and adopts what the folder holds now, or refuses it as a whole and says so.
+    """
+
+    def __init__(self, folder: Callable[[], Path | None], reload: Callable[[], Awaitable[None]]) -> None:
+        self._folder = folder
+        self._reload = reload
+
+    async def run(self) -> None:
+        """Watches for ever."""
+        read: tuple[Path | None, Stamp] | None = None
+        before = read
+        while True:
+            folder = self._folder()
+            now = folder, await asyncio.to_thread(stamp_of, folder) if folder else frozenset()
+            if read is None or folder != read[0]:  # start, or a reconfiguration, which has read it itself
+                read = now
+            elif now != read and now == before:
+                read = now
+                await self._reload()
+            before = now
+            await asyncio.sleep(PERIOD_S)
+
+
+def stamp_of(folder: Path) -> Stamp:
+    """Returns what tells one state of a folder from another, without reading its files."""
+    stamps = set()
+    for path in (*folder.glob("*.yaml"), *folder.glob(f"*{SIGNED}")):
+        try:
+            stat = path.stat()  # of the file itself: a mounted ConfigMap changes by swapping a link
+        except FileNotFoundError:  # it went while we looked
+            continue
+        except OSError:  # a link to itself; whoever reads the folder says so
+            stamps.add((path.name, 0, 0, 0))
+            continue
+        stamps.add((path.name, stat.st_mtime_ns, stat.st_size, stat.st_ino))
+    return frozenset(stamps)

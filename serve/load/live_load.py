@@ -14,7 +14,6 @@ from policies.classes import class_of_names
 from policies.ranking import PoolLoad, Prompt, RankedOption, price_of_time, ranked, value
 from policies.step_times import PUBLISHED, step_times
 from serve.config.gateway import GatewayConfig
-from serve.config.seats import engine_seats
 from serve.errors import ConfigError
 from serve.load.exploration import Exploration, Hope
 from serve.load.learned import Learned, LoadReport, PoolKey
@@ -53,7 +52,7 @@ class LiveLoad:
         self._engines: dict[PoolKey, int] = {}
         self._tables: dict[PoolKey, Table] = {}
         for name, model, pool, settings in config.each_pool():
-            self._seats[name, pool] = engine_seats(model, pool) or settings.max_ongoing_requests
+            self._seats[name, pool] = model.engine_seats(pool) or settings.max_ongoing_requests
             self._engines[name, pool] = settings.replicas
         self._learned = Learned()
         self._exploration = Exploration()

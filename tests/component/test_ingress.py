@@ -164,7 +164,7 @@ def write_advisory(folder: Path, name: str, **changes: Any) -> None:
 async def test_a_new_advisory_in_the_folder_takes_effect_and_a_broken_one_changes_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("serve.gateway.advisory_feed.PERIOD_S", 0.02)
+    monkeypatch.setattr("serve.gateway.policy_updates.PERIOD_S", 0.02)
     write_advisory(tmp_path, "first")
     async with replica(answering(), advisories=str(tmp_path)) as (gateway, url):
         start = await policy_of(gateway)
@@ -194,7 +194,7 @@ async def test_a_new_advisory_in_the_folder_takes_effect_and_a_broken_one_change
 
 async def test_the_shipped_advisories_are_not_watched(monkeypatch: pytest.MonkeyPatch) -> None:
     looked = []
-    monkeypatch.setattr("serve.gateway.advisory_feed.stamp_of", looked.append)
+    monkeypatch.setattr("serve.gateway.policy_updates.stamp_of", looked.append)
     async with replica(answering(), advisories=None) as (gateway, _):
         await policy_of(gateway)
     assert not looked

@@ -8,9 +8,8 @@ import jwt
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 
-from serve.config.compiled_policy import SHIPPED_ADVISORIES, read_advisories
+from serve.config.compiled_policy import INDEX, SHIPPED_ADVISORIES, read_advisories
 from serve.config.gateway import PolicyConfig
-from serve.config.signed_index import INDEX
 
 
 class Signer:

@@ -14,14 +14,11 @@ from policies.freshness import MAX_AGE_DAYS, NEWER_ENGINE, age_days, newest_chec
 from policies.policy import Policy
 from policies.qualification import standing
 from serve.access.key_file import read_key_file
-from serve.config.contradictions import contradictions
-from serve.config.early import missing_folders, unknown_options
 from serve.config.exposure import open_gateway
 from serve.config.gateway import GatewayConfig
 from serve.config.grammar import grammar_findings
-from serve.config.graphs import graph_findings
+from serve.config.lint import contradictions, graph_findings, missing_folders, seat_findings, unknown_options
 from serve.config.qualifications import read_qualifications
-from serve.config.seats import seat_findings
 from serve.errors import ConfigError
 from serve.tools.doctor.decider import Decider
 from serve.tools.doctor.expected_gain import expected_gain

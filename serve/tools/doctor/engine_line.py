@@ -11,7 +11,7 @@ from policies.command_line import read_command
 from policies.vllm_options import full_names
 from serve.config.compiled_policy import read_advisories
 from serve.config.gateway import PolicyConfig
-from serve.config.graphs import uncovered_steps
+from serve.config.lint import uncovered_steps
 from serve.tools.doctor.checkup import examine_engine
 
 

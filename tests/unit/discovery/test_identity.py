@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from serve.discovery.finding import Finding, Findings
 from serve.discovery.identity import AGAIN_S, ASK_PERIOD_S, PERIOD_S, EngineIdentity, agreed
-from serve.discovery.series import EngineMetrics
+from serve.discovery.reading import EngineMetrics
 
 STATED = {"engine": "vllm", "engine_version": "0.32.0", "method": "none", "tool_parser": "hermes"}
 

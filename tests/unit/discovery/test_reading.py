@@ -9,9 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serve.discovery.finding import facts_of, known
-from serve.discovery.questions import DIALECTS, Answers, EngineAnswer
-from serve.discovery.reading import read
-from serve.discovery.series import engine_metrics
+from serve.discovery.reading import DIALECTS, Answers, EngineAnswer, engine_metrics, read
 
 RECORDINGS = Path(__file__).parent / "recordings"
 

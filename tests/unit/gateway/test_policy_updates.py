@@ -11,13 +11,11 @@ from support.signer import Signer
 
 from policies import Policy
 from policies.freshness import EXPIRED
-from serve.config.compiled_policy import SHIPPED_ADVISORIES, compile_for, read_advisories
+from serve.config.compiled_policy import INDEX, SHIPPED_ADVISORIES, compile_for, read_advisories, sign
 from serve.config.gateway import GatewayConfig
 from serve.config.qualifications import EngineVerdict, key_of, write_qualification
-from serve.config.signed_index import INDEX, sign
 from serve.errors import ConfigError, PoolUnavailableError
-from serve.gateway.advisory_feed import Stamp, stamp_of
-from serve.gateway.policy_updates import PolicyUpdates
+from serve.gateway.policy_updates import PolicyUpdates, Stamp, stamp_of
 from serve.gateway.scale import Scale
 
 POOLS = {"p": {"kind": "remote", "url": "http://192.0.2.1:8000"}}
@@ -160,7 +158,7 @@ async def test_engines_are_asked_until_they_answer(monkeypatch: pytest.MonkeyPat
 async def test_a_folder_of_advisories_takes_effect_when_it_changes_and_a_broken_file_changes_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("serve.gateway.advisory_feed.PERIOD_S", 0.01)
+    monkeypatch.setattr("serve.gateway.policy_updates.PERIOD_S", 0.01)
     first, *others = sorted(SHIPPED_ADVISORIES.glob("*.yaml"))
     shutil.copy(first, tmp_path)
     rig = Rig(CONFIG.model_copy(update={"policy": CONFIG.policy.model_copy(update={"advisories": str(tmp_path)})}))
@@ -180,7 +178,7 @@ async def test_a_folder_of_advisories_takes_effect_when_it_changes_and_a_broken_
 async def test_a_folder_of_verdicts_takes_effect_when_it_changes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("serve.gateway.advisory_feed.PERIOD_S", 0.01)
+    monkeypatch.setattr("serve.gateway.policy_updates.PERIOD_S", 0.01)
     signer, verdicts = Signer(tmp_path), tmp_path / "verdicts"
     verdicts.mkdir()
     facts = {"engine": "vllm", "engine_version": "9.9", "method": "ngram"}
@@ -199,7 +197,7 @@ async def test_a_folder_of_verdicts_takes_effect_when_it_changes(
         looks.append(folder)
         return stamp_of(folder)
 
-    monkeypatch.setattr("serve.gateway.advisory_feed.stamp_of", look)
+    monkeypatch.setattr("serve.gateway.policy_updates.stamp_of", look)
     rig = Rig(config)
     watch = asyncio.create_task(rig.updates.run())
     await until(lambda: len(looks) > 1)  # at the empty folder
@@ -224,9 +222,9 @@ def test_a_link_to_itself_is_a_state_of_a_folder_as_well(tmp_path: Path) -> None
 async def test_a_signed_index_is_watched_expires_and_never_goes_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("serve.gateway.advisory_feed.PERIOD_S", 0.01)
+    monkeypatch.setattr("serve.gateway.policy_updates.PERIOD_S", 0.01)
     now = [1_000_000.0]
-    monkeypatch.setattr("serve.config.signed_index.time.time", lambda: now[0])
+    monkeypatch.setattr("serve.config.compiled_policy.time.time", lambda: now[0])
     signer = Signer(tmp_path)
     sign(signer.folder, signer.private, days=1)
     old = (signer.folder / INDEX).read_bytes()

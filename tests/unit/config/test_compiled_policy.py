@@ -10,9 +10,8 @@ from support.odd_files import ODD_KINDS, put_odd
 from support.signer import Signer
 
 from policies.freshness import EXPIRED
-from serve.config.compiled_policy import read_advisories
+from serve.config.compiled_policy import INDEX, read_advisories, read_index, sign
 from serve.config.gateway import PolicyConfig
-from serve.config.signed_index import INDEX, read_index, sign
 from serve.errors import ConfigError
 
 

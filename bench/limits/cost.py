@@ -9,8 +9,7 @@ from statistics import median
 from opentelemetry.trace import INVALID_SPAN
 
 from policies import RequestFeatures
-from serve.access.principal import Principal
-from serve.access.tenants import Tenant
+from serve.access.principal import Principal, Tenant
 from serve.config.rate_limits import Limits, RateLimitsConfig
 from serve.http1.asgi import Sink
 from serve.limits.accounts import Accounts

@@ -14,8 +14,7 @@ from typing import Any, Literal
 from opentelemetry.trace import INVALID_SPAN
 
 from lab.simulation.virtual_time import run_in_virtual_time
-from serve.access.principal import Principal
-from serve.access.tenants import Tenant
+from serve.access.principal import Principal, Tenant
 from serve.config.rate_limits import Limits, RateLimitsConfig, TokenWeights
 from serve.errors import RateLimitError, SharedStateError
 from serve.limits.accounts import PERIOD_S, Accounts

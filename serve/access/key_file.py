@@ -8,7 +8,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from serve.access.key_record import KeyRecord, SecretHash
-from serve.access.tenants import NO_LIMITS, Tenant
+from serve.access.principal import NO_LIMITS, Tenant
 from serve.config.access import ModelPattern, RequestPriority, RightName, TenantName
 from serve.config.rate_limits import Limits
 from serve.config.regular_file import read_regular
@@ -62,17 +62,17 @@ class KeyTerms(_Row):
     def record(self, key_id: str, hashes: tuple[SecretHash, ...], created_s: float) -> KeyRecord:
         """Returns the key with these terms. Times are in Unix time."""
         return KeyRecord(
-            key_id,
-            self.tenant,
-            self.name,
-            hashes,
-            frozenset(self.scopes),
-            self.models,
-            self.limits,
-            self.priority_default,
-            self.priority_ceiling,
-            created_s,
-            self.expires.timestamp() if self.expires is not None else None,
+            id=key_id,
+            tenant=self.tenant,
+            name=self.name,
+            hashes=hashes,
+            scopes=frozenset(self.scopes),
+            models=self.models,
+            limits=self.limits,
+            priority_default=self.priority_default,
+            priority_ceiling=self.priority_ceiling,
+            created_s=created_s,
+            expires_s=self.expires.timestamp() if self.expires is not None else None,
         )
 
 

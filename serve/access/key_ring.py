@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from hmac import compare_digest
 
 from serve.access.key_record import KeyChanges, KeyRecord, SecretHash
-from serve.access.principal import EVERY_MODEL, Principal
-from serve.access.tenants import Tenant
+from serve.access.principal import EVERY_MODEL, Principal, Tenant
 from serve.access.token import claimed_id, digest, token_in
 from serve.config.access import PRIORITIES, RequestPriority
 from serve.errors import GatewayError, InvalidApiKeyError, SharedStateError
+from serve.telemetry.metrics import Metrics
 
 log = logging.getLogger("ray.serve.specgate.access")
 
@@ -21,6 +21,7 @@ _MISSING = "No API key was given: send one as `Authorization: Bearer KEY` or in 
 _UNKNOWN = "This API key is not valid here: it is mistyped, or it was revoked."
 _EXPIRED = "This API key is no longer valid: it has expired, or another secret has taken its place."
 _UNHEARD = "This replica has not reached the store of keys yet, or not for too long; try again shortly."
+_SOON_S = 14 * 86_400.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,15 +192,15 @@ class KeyRing:
 def _principal(key: KeyRecord, tenant: Tenant) -> Principal:
     ceiling = _later(key.priority_ceiling, tenant.priority_ceiling)
     return Principal(
-        key.id,
-        tenant,
-        key.scopes,
-        EVERY_MODEL if "*" in key.models else key.models,
-        key.limits,
-        _later(key.priority_default, ceiling),
-        ceiling,
-        key.expires_s,
-        key.shared,
+        key_id=key.id,
+        tenant=tenant,
+        scopes=key.scopes,
+        models=EVERY_MODEL if "*" in key.models else key.models,
+        limits=key.limits,
+        priority_default=_later(key.priority_default, ceiling),
+        priority_ceiling=ceiling,
+        expires_s=key.expires_s,
+        shared=key.shared,
     )
 
 
@@ -215,3 +216,11 @@ def _named(error: GatewayError, principal: Principal) -> GatewayError:
     """Returns an error that names a key which is refused."""
     error.key_id, error.tenant = principal.key_id, principal.tenant.name
     return error
+
+
+def show_keys(metrics: Metrics, ring: KeyRing) -> None:
+    """Shows the keys that will end soon as a metric: somebody has to make new ones before agents stop."""
+    metrics.read(
+        "gauge", "specgate_keys_ending", "Keys that end within 14 days", ["source"],
+        lambda: (((source,), count) for source, count in ring.ending(_SOON_S).items()),
+    )  # fmt: skip

@@ -14,17 +14,16 @@ import sqlite3
 import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
 import msgspec
 
 from serve.access.key_file import KeyTerms, TenantRow
-from serve.access.key_record import KeyChanges, KeyRecord, SecretHash
-from serve.access.principal import Principal
+from serve.access.key_record import IssuedKey, KeyChanges, KeyRecord, SecretHash
+from serve.access.principal import Principal, Tenant
 from serve.access.rights import EVERY_TENANT, LOCAL, check_grant, check_manages, check_shares, shared_by
-from serve.access.tenants import Tenant
 from serve.access.token import digest, new_id, new_token, without_secrets
 from serve.config.rate_limits import Limits
 from serve.errors import InvalidRequestError
@@ -60,18 +59,6 @@ WHERE t.name IN ('version', 'keys', 'tenants') ORDER BY 1, 2
 
 def _nobody(_: object) -> None:
     """Witnesses nothing."""
-
-
-@dataclass(frozen=True, slots=True)
-class IssuedKey:
-    """A key and its token, which is shown once and stored nowhere."""
-
-    key: KeyRecord
-    token: str
-
-    def __repr__(self) -> str:
-        """Names the key only, so that no log gets the token."""
-        return f"IssuedKey({self.key.id})"
 
 
 class KeyStore:

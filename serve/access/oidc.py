@@ -15,8 +15,7 @@ from urllib.request import HTTPRedirectHandler, HTTPSHandler, build_opener
 import jwt
 from pydantic import TypeAdapter, ValidationError
 
-from serve.access.principal import EVERY_MODEL, Principal
-from serve.access.tenants import Tenant
+from serve.access.principal import EVERY_MODEL, Principal, Tenant
 from serve.access.token import digest
 from serve.config.access import OidcConfig, TenantName
 from serve.config.regular_file import read_regular

@@ -1,11 +1,10 @@
-"""The principal of a request: on whose behalf it is made, and what it may do."""
+"""The principal of a request: on whose behalf it is made, of which tenant, and what it may do."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase
 
-from serve.access.tenants import DEFAULT_TENANT, NO_LIMITS, Tenant
 from serve.config.access import PRIORITIES, RIGHTS, RequestPriority
 from serve.config.rate_limits import Limits
 from serve.errors import InsufficientScopeError, InvalidRequestError
@@ -13,6 +12,25 @@ from serve.errors import InsufficientScopeError, InvalidRequestError
 EVERY_MODEL = ("*",)
 PRIORITY_HEADER = "x-specgate-class"
 MODELS_HEADER = "x-specgate-models"  # from the admin API to a gateway replica: the caller's `models`, with commas
+DEFAULT_TENANT = "default"
+NO_LIMITS = Limits()
+
+
+@dataclass(frozen=True, slots=True)
+class Tenant:
+    """A team: whoever shares its limits and its weight.
+
+    Attributes:
+        weight: Its share where tenants compete, relative to the others'.
+        model_limits: Further ones, by the model's own name.
+        priority_ceiling: The first priority that its requests can have.
+    """
+
+    name: str
+    weight: float = 1.0
+    limits: Limits = NO_LIMITS
+    model_limits: Mapping[str, Limits] = field(default_factory=dict)
+    priority_ceiling: RequestPriority = "interactive"
 
 
 def utc_text(time_s: float) -> str:

@@ -4,8 +4,7 @@ from dataclasses import fields
 from fnmatch import fnmatchcase
 
 from serve.access.key_record import KeyRecord
-from serve.access.principal import Principal, utc_text
-from serve.access.tenants import DEFAULT_TENANT, NO_LIMITS, Tenant
+from serve.access.principal import DEFAULT_TENANT, NO_LIMITS, Principal, Tenant, utc_text
 from serve.config.access import PRIORITIES, RIGHTS
 from serve.config.rate_limits import Limits
 from serve.errors import InsufficientScopeError

@@ -10,8 +10,8 @@ import fastapi
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from serve.access.key_file import KeyTerms, TenantRow
+from serve.access.key_record import issued_object, key_object, tenant_object
 from serve.access.key_store import GRACE_S, KeyStore
-from serve.access.listing import issued_object, key_object, tenant_object
 from serve.admin.authorization import principal_of
 from serve.config.access import TenantName
 from serve.config.problems import first_problem

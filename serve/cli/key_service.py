@@ -13,9 +13,9 @@ from urllib.parse import quote, urlencode
 import typer
 
 from serve.access.key_file import KeyTerms, TenantRow
+from serve.access.key_record import issued_object, key_object, tenant_object
 from serve.access.key_store import FILE_NAME, KeyStore
-from serve.access.listing import issued_object, key_object, tenant_object
-from serve.access.tenants import DEFAULT_TENANT
+from serve.access.principal import DEFAULT_TENANT
 from serve.cli.admin_api import ask
 from serve.config.access import AccessConfig, RightName
 from serve.errors import ConfigError

@@ -9,8 +9,8 @@ import typer
 from pydantic import ValidationError
 
 from serve.access.key_file import KeyTerms, key_row, read_key_file
-from serve.access.key_store import GRACE_S, IssuedKey, issue, rotated
-from serve.access.listing import issued_object
+from serve.access.key_record import IssuedKey, issued_object
+from serve.access.key_store import GRACE_S, issue, rotated
 from serve.access.token import claimed_id
 from serve.cli.admin_api import LOCAL, Url
 from serve.cli.key_service import Object, StateDir, key_service, limits_of

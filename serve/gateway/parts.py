@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 import fastapi
 
 from policies import Policy, PoolFacts
+from serve.access.key_ring import show_keys
 from serve.access.live import AnyAccess, live_access
-from serve.access.metrics import show_keys
 from serve.config.gateway import GatewayConfig
 from serve.echo.live import EchoCanary, show_echo
 from serve.gateway.announcer import Announcer

@@ -9,8 +9,7 @@ from itertools import count
 
 from policies import Decision, Policy, TrialTerms, choose, decide
 from policies.classes import GUARDED, class_of_names
-from serve.access.principal import ANONYMOUS, Authenticate, Principal, everybody
-from serve.access.tenants import Tenant
+from serve.access.principal import ANONYMOUS, Authenticate, Principal, Tenant, everybody
 from serve.config.gateway import GatewayConfig
 from serve.errors import (
     INTERNAL,

@@ -4,8 +4,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple, TypeVar
 
-from serve.access.principal import Principal
-from serve.access.tenants import NO_LIMITS, Tenant
+from serve.access.principal import NO_LIMITS, Principal, Tenant
 from serve.config.rate_limits import Limits, RateLimitsConfig, TokenWeights
 from serve.errors import RateLimitError
 from serve.http1.message import RawHeaders

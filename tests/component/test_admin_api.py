@@ -22,8 +22,7 @@ from typer.testing import CliRunner
 from yarl import URL
 
 from serve.access.key_store import KeyStore
-from serve.access.principal import Principal, everybody
-from serve.access.tenants import Tenant
+from serve.access.principal import Principal, Tenant, everybody
 from serve.admin.app import AdminRoutes
 from serve.admin.audit import AuditLog, verify
 from serve.admin.replicas import GatewayReplicas

@@ -11,8 +11,7 @@ import pytest
 from opentelemetry.trace import INVALID_SPAN
 from support.limits_store import StoreServer, needs_server
 
-from serve.access.principal import Principal
-from serve.access.tenants import Tenant
+from serve.access.principal import Principal, Tenant
 from serve.config.rate_limits import Limits, RateLimitsConfig, StoreConfig
 from serve.errors import QuotaError, RateLimitError
 from serve.limits.accounts import Accounts

@@ -16,8 +16,7 @@ from support.stack import listening, running
 from lab.sim import SimSettings, build_sim_app
 from serve.access.key_file import KeyTerms
 from serve.access.key_store import KeyStore
-from serve.access.principal import Principal
-from serve.access.tenants import Tenant
+from serve.access.principal import Principal, Tenant
 from serve.config.access import RIGHTS
 from serve.config.rate_limits import Limits, RateLimitsConfig
 from serve.gateway.ingress import GatewayReplica

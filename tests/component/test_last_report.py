@@ -10,8 +10,7 @@ from support.engines import answering
 from support.limits import LedgerLink
 from support.stack import listening
 
-from serve.access.principal import Principal
-from serve.access.tenants import Tenant
+from serve.access.principal import Principal, Tenant
 from serve.config.rate_limits import Limits, RateLimitsConfig
 from serve.errors import RateLimitError
 from serve.gateway import parts

@@ -14,8 +14,7 @@ from support.guard_stack import KNOWN, NO_ADVISORIES, SPECULATES
 from support.stack import listening
 
 from lab.sim import SimSettings, build_sim_app
-from serve.access.principal import Principal
-from serve.access.tenants import Tenant
+from serve.access.principal import Principal, Tenant
 from serve.config.access import RIGHTS
 from serve.errors import InvalidApiKeyError
 from serve.guard import transcript

@@ -13,8 +13,7 @@ import pytest
 from playwright.async_api import async_playwright
 
 from lab.sim import SimSettings, build_sim_app
-from serve.access.principal import ANONYMOUS, Principal
-from serve.access.tenants import Tenant
+from serve.access.principal import ANONYMOUS, Principal, Tenant
 from serve.errors import InvalidApiKeyError
 from serve.http1.listener import Listener
 from support.admin_api import Ports, serving

@@ -13,12 +13,11 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invaria
 from support.clock import ManualClock
 
 from serve.access.key_file import KeyTerms, TenantRow
-from serve.access.key_record import KeyRecord
+from serve.access.key_record import IssuedKey, KeyRecord
 from serve.access.key_ring import KeyRing
-from serve.access.key_store import FILE_NAME, IssuedKey, KeyStore
-from serve.access.principal import Principal
+from serve.access.key_store import FILE_NAME, KeyStore
+from serve.access.principal import Principal, Tenant
 from serve.access.rights import LOCAL
-from serve.access.tenants import Tenant
 from serve.access.token import is_token
 from serve.errors import InsufficientScopeError, InvalidApiKeyError, InvalidRequestError
 

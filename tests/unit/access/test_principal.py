@@ -2,8 +2,7 @@
 
 import pytest
 
-from serve.access.principal import Principal
-from serve.access.tenants import Tenant
+from serve.access.principal import Principal, Tenant
 from serve.config.access import PRIORITIES, RIGHTS, RequestPriority
 from serve.errors import InvalidRequestError
 

@@ -12,8 +12,7 @@ from support.limits import LedgerLink
 from serve.access.key_file import KeyTerms
 from serve.access.key_ring import KeyRing
 from serve.access.key_store import KeyStore
-from serve.access.principal import Principal
-from serve.access.tenants import Tenant
+from serve.access.principal import Principal, Tenant
 from serve.config.rate_limits import Limits, RateLimitsConfig
 from serve.errors import RateLimitError
 from serve.limits.accounts import Accounts

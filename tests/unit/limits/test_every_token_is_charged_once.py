@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from opentelemetry.trace import INVALID_SPAN
 from support.limits import LedgerLink
 
-from serve.access.principal import Principal
-from serve.access.tenants import Tenant
+from serve.access.principal import Principal, Tenant
 from serve.config.rate_limits import Limits, RateLimitsConfig, TokenWeights
 from serve.errors import RateLimitError, SharedStateError
 from serve.limits.accounts import Accounts

@@ -6,8 +6,7 @@ from datetime import UTC, datetime
 import pytest
 from support.limits import LedgerLink
 
-from serve.access.principal import Principal
-from serve.access.tenants import Tenant
+from serve.access.principal import Principal, Tenant
 from serve.config.rate_limits import Limits, RateLimitsConfig
 from serve.errors import RateLimitError
 from serve.limits.accounts import Accounts

@@ -7,8 +7,7 @@ import pytest
 from opentelemetry.trace import INVALID_SPAN
 from support.limits import LedgerLink
 
-from serve.access.principal import Principal
-from serve.access.tenants import Tenant
+from serve.access.principal import Principal, Tenant
 from serve.config.rate_limits import Limits, RateLimitsConfig
 from serve.errors import QuotaError, SharedStateError
 from serve.limits.accounts import Accounts

@@ -2,8 +2,7 @@
 
 import pytest
 
-from serve.access.principal import Principal
-from serve.access.tenants import NO_LIMITS, Tenant
+from serve.access.principal import NO_LIMITS, Principal, Tenant
 from serve.config.access import RIGHTS
 from serve.config.rate_limits import Limits, RateLimitsConfig
 from serve.limits.messages import LimitId, LimitTerms

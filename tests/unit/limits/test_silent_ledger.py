@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from support.limits import LedgerLink
 
 from lab.simulation.virtual_time import run_in_virtual_time
-from serve.access.principal import Principal
-from serve.access.tenants import Tenant
+from serve.access.principal import Principal, Tenant
 from serve.config.rate_limits import Limits, RateLimitsConfig
 from serve.errors import RateLimitError
 from serve.limits.accounts import Accounts

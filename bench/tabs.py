@@ -27,8 +27,7 @@ from serve.admin.app import AdminRoutes
 from serve.admin.audit import AuditLog
 from serve.admin.board import board
 from serve.admin.history import History
-from serve.admin.replicas import GatewayReplicas
-from serve.admin.watch import Watch
+from serve.admin.replicas import GatewayReplicas, Watch
 from serve.errors import encode_json
 from serve.gateway.ingress import GatewayReplica
 from serve.http1.listener import Listener

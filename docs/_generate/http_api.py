@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 
 from docs._generate.descriptions import ERRORS, ROUTES
 from docs._generate.markdown import code, table
-from serve.admin.routes import ANY_KEY, OPEN, RouteRule, Rules
+from serve.admin.authorization import ANY_KEY, OPEN, RouteRule, Rules
 from serve.errors import GatewayError
 from serve.proxy.headers import PASSED_TO_ENGINE
 from serve.request.field_rules import ACTIONS, REFUSE, STRIP

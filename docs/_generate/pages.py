@@ -13,7 +13,7 @@ from pathlib import Path
 
 from docs._generate import cli, configuration, decisions, http_api, metrics
 from policies import load_advisories
-from serve.admin.routes import ADMIN_PORT, DATA_PORT
+from serve.admin.authorization import ADMIN_PORT, DATA_PORT
 from serve.cli.advisories import to_markdown
 from serve.config.compiled_policy import SHIPPED_ADVISORIES
 

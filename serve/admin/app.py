@@ -19,16 +19,13 @@ from serve import VERSION
 from serve.access.key_store import KeyStore
 from serve.access.principal import MODELS_HEADER, Authenticate, Principal
 from serve.access.token import without_secrets
-from serve.admin.audit import AuditEntry, AuditLog
-from serve.admin.authorization import Authorized, principal_of
+from serve.admin.audit import AuditEntry, AuditLog, Refusals
+from serve.admin.authorization import ADMIN_PORT, Authorized, principal_of
 from serve.admin.board import drafts_known
 from serve.admin.keys import KeysApi
 from serve.admin.metrics import AUDIT_FAILING, exposed, merge
 from serve.admin.page import SECURITY_HEADERS, Page, tagged
-from serve.admin.refusals import Refusals
-from serve.admin.replicas import GatewayReplicas, ask, metrics_of
-from serve.admin.routes import ADMIN_PORT
-from serve.admin.watch import Watch, sights_of
+from serve.admin.replicas import GatewayReplicas, Watch, ask, metrics_of, sights_of
 from serve.dialects.body import read_object
 from serve.errors import (
     GatewayError,
@@ -306,7 +303,8 @@ class AdminRoutes:
         if isinstance(error, InsufficientScopeError):  # the route's own rule was kept, the store's was not
             scope = request.scope
             self._refused(scope, request_headers(scope["headers"]), principal_of(request.scope), error)
-        return await _error_response(request, error)
+        assert isinstance(error, GatewayError)
+        return _error_response(error)
 
     def _write(
         self, request: fastapi.Request, action: str, what: str, reason: str, before: Any = None, after: Any = None
@@ -349,7 +347,7 @@ class _Secured:
         await self._app(scope, receive, secured)
 
 
-async def _store_failed(request: fastapi.Request, error: Exception) -> Response:
+async def _store_failed(_: fastapi.Request, error: Exception) -> Response:
     name = getattr(error, "sqlite_errorname", "")
     log.error("the store of keys can't be used: %s (%s)", error, name)
     if name == "SQLITE_BUSY":
@@ -360,31 +358,30 @@ async def _store_failed(request: fastapi.Request, error: Exception) -> Response:
             f"Nothing was changed: the store of keys in `access.state_dir` can't be used ({error}). Make room on its "
             "disk or mend it, and ask again; keys that were valid go on."
         )
-    return await _error_response(request, failed)
+    return _error_response(failed)
 
 
-async def _malformed(request: fastapi.Request, error: Exception) -> Response:
+async def _malformed(_: fastapi.Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
     first = error.errors()[0]
     name = str(first["loc"][-1])
-    return await _error_response(request, InvalidRequestError(f"{name}: {first['msg']}", param=name))
+    return _error_response(InvalidRequestError(f"{name}: {first['msg']}", param=name))
 
 
 async def _unserved(request: fastapi.Request, _: Exception) -> Response:
     """Answers for a path that begins like a route's and is none."""
     scope = request.scope
-    unserved = RouteNotFoundError(f"{without_secrets(scope['path'])} is not served here for {scope['method']}.")
-    return await _error_response(request, unserved)
+    message = f"{without_secrets(scope['path'])} is not served here for {scope['method']}."
+    return _error_response(RouteNotFoundError(message))
 
 
-async def _broken(request: fastapi.Request, _: Exception) -> Response:
+async def _broken(*_: object) -> Response:
     """Answers for an error of ours; the server's log has its traceback."""
     failed = GatewayError("The admin API failed; its log says why. Look at the state of things before you try again.")
-    return await _error_response(request, failed)
+    return _error_response(failed)
 
 
-async def _error_response(_: fastapi.Request, error: Exception) -> Response:
-    assert isinstance(error, GatewayError)
+def _error_response(error: GatewayError) -> Response:
     return Response(error.to_json(), error.status, error.headers, media_type="application/json")
 
 

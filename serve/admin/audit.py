@@ -1,28 +1,34 @@
 """The audit log: JSON lines, each with the hash of the one before, in files that are never written again.
 
 Whoever changes or takes out a line breaks the chain from there on. A chain alone can't tell that its newest lines are
-gone, or that somebody wrote all of it once more. With a key outside of the folder (`audit_seal.py`) it can; without
-one, `specgate audit verify` prints the last line's hash, to be kept elsewhere and given to the next run.
+gone, or that somebody wrote all of it once more. With a seal it can: a key and the hash of the newest line, both
+outside of the folder, without which nobody can seal a line or hide that the newest ones are gone. Without one,
+`specgate audit verify` prints the last line's hash, to be kept elsewhere and given to the next run.
 """
 
+import asyncio
 import fcntl
+import hmac
 import json
 import logging
 import os
 import re
-from collections import deque
-from collections.abc import Iterator, Sequence
+import secrets
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
-from typing import IO, Any
+from time import monotonic
+from typing import IO, Any, Self
 
 from serve.access.token import without_secrets
-from serve.admin.audit_seal import Seal, has_seal
-from serve.config.regular_file import open_regular, write_whole
+from serve.config.regular_file import open_regular, read_regular, write_whole
 from serve.errors import ConfigError, StorageError, encode_json
+from serve.limits.bucket import Bucket
+from serve.limits.messages import LimitTerms
 
 log = logging.getLogger("ray.serve.specgate.audit")
 
@@ -32,6 +38,115 @@ _KEPT = 1000
 _PROBE_BYTES = 4096
 _MAX_TEXT = 1024
 _NAME = re.compile(r"audit-([0-9]{6,})\.jsonl")
+_KEY = re.compile(rb"[0-9a-f]{64}\s*")
+_HEAD = re.compile(rb"([0-9a-f]{64})\n")
+_MAX_SEAL_BYTES = 1024
+_SEALED = re.compile(rb'(\{.*),"seal":"([0-9a-f]{64})"\}', re.DOTALL)
+# Of refused calls, lines a second and at once.
+_OF_ONE = LimitTerms(0.2, 20.0)
+_OF_ALL = LimitTerms(2.0, 200.0)
+_MOST_CALLERS = 1024
+_PERIOD_S = 10.0
+
+
+class Seal:
+    """The seal of one log.
+
+    Args:
+        path: File of the key, 64 hexadecimal digits; the newest line's hash is beside it, in `PATH.head`.
+
+    Raises:
+        OSError: A file can't be read.
+        ConfigError: There is no key, or what is there is none.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._head_path = path.with_name(f"{path.name}.head")
+        self._head_file: IO[bytes] | None = None
+        try:
+            data = read_regular(path, _MAX_SEAL_BYTES)
+        except FileNotFoundError:
+            raise ConfigError(f"there is no key of the audit log in {path}") from None
+        if not _KEY.fullmatch(data):
+            raise ConfigError(f"{path} holds no key of an audit log, which is 64 hexadecimal digits")
+        self._key = bytes.fromhex(data.decode())
+
+    @classmethod
+    def make(cls, path: Path) -> Self:
+        """Returns a seal with a new key, which is on the disk.
+
+        Raises:
+            OSError: It can't be written, or there is one.
+        """
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        draft = path.with_name(f"{path.name}.draft")
+        draft.unlink(missing_ok=True)
+        with open_regular(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL) as file:
+            write_whole(file, secrets.token_hex(32).encode() + b"\n")
+            os.fsync(file.fileno())
+        os.link(draft, path)  # whole, and never in another's place
+        draft.unlink()
+        return cls(path)
+
+    @property
+    def head(self) -> str:
+        """The hash of the newest line; empty if there was none yet.
+
+        Raises:
+            OSError: It can't be read.
+        """
+        try:
+            match = _HEAD.match(read_regular(self._head_path, _MAX_SEAL_BYTES))
+        except FileNotFoundError:
+            return ""
+        return match[1].decode() if match is not None else ""
+
+    def begin(self) -> None:
+        """Takes the head for this process.
+
+        Raises:
+            OSError: It can't be written; `BlockingIOError` if another process has it.
+        """
+        self._head_file = open_regular(self._head_path, os.O_WRONLY | os.O_CREAT)
+        try:
+            fcntl.flock(self._head_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            self.close()
+            raise
+
+    def move(self, last: str) -> None:
+        """Notes the newest line's hash, in the place of the one before, so that a full disk has room for it.
+
+        Raises:
+            OSError: It can't be written.
+        """
+        assert self._head_file is not None
+        os.pwrite(self._head_file.fileno(), f"{last}\n".encode(), 0)
+        os.fdatasync(self._head_file.fileno())
+
+    def close(self) -> None:
+        """Lets another process have the head."""
+        if self._head_file is not None:
+            self._head_file.close()
+            self._head_file = None
+
+    def sealed(self, content: bytes) -> bytes:
+        """Returns a line with its seal as the last member."""
+        return b'%b,"seal":"%b"}' % (content[:-1], self._of(content))
+
+    def is_on(self, line: bytes) -> bool:
+        """Returns True if a line has the seal of this key."""
+        match = _SEALED.fullmatch(line)
+        return match is not None and hmac.compare_digest(match[2], self._of(match[1] + b"}"))
+
+    def _of(self, content: bytes) -> bytes:
+        return hmac.new(self._key, content, sha256).hexdigest().encode()
+
+
+def has_seal(line: bytes) -> bool:
+    """Returns True if a line has the seal of some key."""
+    return _SEALED.fullmatch(line) is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -365,3 +480,50 @@ def _unwritable(folder: Path | None, error: OSError | ConfigError) -> str:
 
 def _short(entry: dict[str, Any]) -> dict[str, Any]:
     return {name: value[:_MAX_TEXT] if isinstance(value, str) else value for name, value in entry.items()}
+
+
+class Refusals:
+    """Writes refused calls down.
+
+    A call without a key costs its caller nothing, and a line costs a sync of the disk and its space for ever.
+    """
+
+    def __init__(self, log: AuditLog, clock: Callable[[], float] = monotonic) -> None:
+        self._log = log
+        self._clock = clock
+        self._all = Bucket(_OF_ALL, clock())
+        self._callers: dict[tuple[str, str], Bucket] = {}
+        self._more: Counter[tuple[str, str, str]] = Counter()
+
+    def write(self, entry: AuditEntry) -> None:
+        """Writes a refused call, or counts it. A line that can't be written changes nothing: the call is refused."""
+        now_s = self._clock()
+        caller = (entry.key, "" if entry.key else entry.source)
+        lines = self._callers.pop(caller, None) or Bucket(_OF_ONE, now_s)
+        self._callers[caller] = lines  # at the end: who has been silent for the longest is the first
+        if len(self._callers) > _MOST_CALLERS:
+            del self._callers[next(iter(self._callers))]
+        if lines.refill(now_s) >= 1 and self._all.refill(now_s) >= 1:
+            lines.level -= 1
+            self._all.level -= 1
+            with suppress(StorageError):
+                self._log.write(entry)
+                return
+        self._more[entry.key, entry.tenant, entry.source if len(self._more) < _MOST_CALLERS else ""] += 1
+
+    def tell(self) -> None:
+        """Writes how many calls have no line of their own."""
+        if not self._more:
+            return
+        (key, tenant, source), most = self._more.most_common(1)[0]
+        total, callers = self._more.total(), len(self._more)
+        what = f"{total} more calls of {callers} callers, {most} of them of this one"
+        with suppress(StorageError):
+            self._log.write(AuditEntry(key, tenant, source, "refused", what, reason="too_many_to_list"))
+            self._more.clear()
+
+    async def run(self) -> None:
+        """Calls `tell` every few seconds, forever."""
+        while True:
+            await asyncio.sleep(_PERIOD_S)
+            self.tell()

@@ -13,8 +13,7 @@ from serve.access.key_store import KeyStore
 from serve.access.live import LiveAccess, OpenAccess
 from serve.admin.app import AdminRoutes
 from serve.admin.audit import AuditLog
-from serve.admin.replicas import GatewayReplicas
-from serve.admin.watch import Watch
+from serve.admin.replicas import GatewayReplicas, Watch
 from serve.config.admin import AdminConfig
 from serve.config.gateway import GatewayConfig
 from serve.errors import ConfigError, SharedStateError

@@ -14,8 +14,7 @@ from starlette.routing import Route
 
 from policies.freshness import age_days
 from serve import VERSION
-from serve.admin.authorization import Authorized
-from serve.admin.routes import DATA_PORT
+from serve.admin.authorization import DATA_PORT, Authorized
 from serve.config.compiled_policy import compile_for, read_advisories
 from serve.config.gateway import GatewayConfig
 from serve.config.grammar import grammar_findings

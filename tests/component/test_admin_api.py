@@ -25,9 +25,8 @@ from serve.access.key_store import KeyStore
 from serve.access.principal import Principal, Tenant, everybody
 from serve.admin.app import AdminRoutes
 from serve.admin.audit import AuditLog, verify
-from serve.admin.replicas import GatewayReplicas
-from serve.admin.routes import ADMIN_PORT, DATA_PORT, Rules, rules_of
-from serve.admin.watch import Watch
+from serve.admin.authorization import ADMIN_PORT, DATA_PORT, Rules, rules_of
+from serve.admin.replicas import GatewayReplicas, Watch
 from serve.cli import app as specgate
 from serve.config.access import RIGHTS
 from serve.errors import InvalidApiKeyError

@@ -11,8 +11,7 @@ from serve.access.key_store import KeyStore
 from serve.access.principal import Authenticate, everybody
 from serve.admin.app import AdminRoutes
 from serve.admin.audit import AuditLog
-from serve.admin.replicas import GatewayReplicas
-from serve.admin.watch import Watch
+from serve.admin.replicas import GatewayReplicas, Watch
 from serve.gateway.ingress import GatewayReplica
 from serve.http1.asgi import AsgiApp
 from support.stack import listening

@@ -5,7 +5,19 @@ from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from serve.admin.metrics import merge
+from serve.admin.metrics import figures, merge
+
+VLLM = """# HELP vllm:spec_decode_num_drafts_total Number of spec decoding drafts.
+# TYPE vllm:spec_decode_num_drafts_total counter
+vllm:spec_decode_num_drafts_total{engine="0",model_name="a}b c"} 100.0
+vllm:spec_decode_num_drafts_total{engine="1",model_name="m"} 20.0
+vllm:spec_decode_num_draft_tokens_total{engine="0",model_name="m"} 3e+02
+vllm:spec_decode_num_accepted_tokens_total{engine="0",model_name="m"} 180.0
+vllm:spec_decode_num_accepted_tokens_per_pos_total{engine="0",position="0"} 90.0
+vllm:kv_cache_usage_perc{engine="0"} 0.25
+vllm:kv_cache_usage_perc{engine="1"} 0.75
+vllm:generation_tokens_total 4000
+"""
 
 
 def text_of(value: str, count: int) -> str:
@@ -49,3 +61,16 @@ def test_a_process_without_metrics_adds_nothing() -> None:
 def test_a_line_that_is_cut_off_keeps_no_other_process_from_being_read() -> None:
     merged = merge([({"replica": "a"}, "# TYPE up gauge\nup{"), ({"replica": "b"}, "# TYPE up gauge\nup 1\n")])
     assert 'up{replica="b"} 1\n' in merged
+
+
+def test_counters_add_up_over_an_engines_parts_and_of_gauges_the_highest_counts() -> None:
+    assert figures(VLLM) == {"drafts": 120, "drafted": 300, "accepted": 180, "kv_used": 0.75, "written": 4000}
+
+
+def test_sglang_tells_the_length_itself() -> None:
+    text = 'sglang:spec_accept_length{tp_rank="0"} 2.7\nsglang:token_usage{tp_rank="0"} 0.5\n'
+    assert figures(text) == {"tokens_a_step": 2.7, "kv_used": 0.5}
+
+
+def test_an_engine_that_says_nothing_or_nonsense_has_no_figures() -> None:
+    assert figures("") == figures("<html>not found</html>") == figures("vllm:kv_cache_usage_perc e-e\n") == {}

@@ -10,8 +10,7 @@ import typer
 
 from serve.cli.admin_api import LOCAL, Url, ask
 from serve.cli.output import Json, print_json, print_table
-from serve.limits.api import dimensions, instant
-from serve.limits.book import read
+from serve.limits.book import dimensions, instant, read
 from serve.limits.usage import USAGE_COLUMNS
 
 By = Annotated[str, typer.Option("--by", help="Comma-separated: tenant, key, model, pool, speculative, day, hour.")]

@@ -16,10 +16,8 @@ from serve.gateway.pools import PoolKey
 from serve.gateway.ray_context import application, replica_name
 from serve.guard.attempt_result import ResultSink
 from serve.guard.transcript import NULL_TRANSCRIPTS, AnyTranscripts, Transcripts
-from serve.limits.accounts import NULL_ACCOUNTS, Accounts, AnyAccounts
+from serve.limits.accounts import NULL_ACCOUNTS, Accounts, AnyAccounts, show_limits, usage_routes
 from serve.limits.actor import connect as connect_ledger
-from serve.limits.api import routes as usage_routes
-from serve.limits.metrics import show_limits
 from serve.load.live_load import NULL_LOAD, AnyLoad, LiveLoad, show_load
 from serve.load.shared_load import SharedLoad
 from serve.load.shared_load import connect as connect_load

@@ -1,4 +1,7 @@
-"""One gateway replica's side of limits and usage: reserves before a request is sent, and reports to the ledger."""
+"""One gateway replica's side of limits and usage: reserves before a request is sent, and reports to the ledger.
+
+At its end, what operators see of them: metrics, and the sums of usage.
+"""
 
 import asyncio
 import logging
@@ -8,12 +11,15 @@ from contextlib import AbstractAsyncContextManager, AbstractContextManager, asyn
 from datetime import UTC, datetime
 from typing import Any
 
+import fastapi
+
 from policies import Decision
 from policies.classes import class_of_names
 from serve.access.principal import Principal
 from serve.config.rate_limits import RateLimitsConfig
 from serve.errors import SharedStateError
 from serve.http1.message import RawHeaders
+from serve.limits.book import DIMENSIONS, dimensions, instant
 from serve.limits.charge import NULL_CHARGE, Charge, NullCharge
 from serve.limits.estimate import Estimates, RequestSize, size_of
 from serve.limits.messages import Grants, LimitId, LimitTerms, Statement
@@ -26,6 +32,7 @@ from serve.request.body_reader import ReadRequest
 from serve.request.density import LONG_BODY_BYTES
 from serve.shared.link import Link
 from serve.shared.report import Reporter
+from serve.telemetry.metrics import Metrics, Reading
 
 log = logging.getLogger("ray.serve.specgate.limits")
 
@@ -35,6 +42,10 @@ _LATE_S = 1.0  # that a request waits for an answer on its way before it is refu
 _END_S = 2.0
 _NO_SEAT = nullcontext()
 _ROUNDS = 10  # in which a request asks the ledger, if others take what came for it
+_FIELDS = {
+    "requests": "requests_per_minute", "tokens": "tokens_per_minute", "concurrency": "concurrency",
+    "month": "tokens_per_month",
+}  # fmt: skip
 
 
 class Accounts:
@@ -158,7 +169,6 @@ class Accounts:
         """Returns the usage of all replicas; see `UsageBook.usage`.
 
         Raises:
-            ConfigError: There is no such dimension.
             SharedStateError: The ledger can't be reached.
         """
         return await self._link.call("usage", by, since, until)  # type: ignore[no-any-return]
@@ -327,3 +337,81 @@ class NullAccounts:
 
 NULL_ACCOUNTS = NullAccounts()
 AnyAccounts = NullAccounts | Accounts
+
+
+def usage_routes(accounts: Accounts) -> fastapi.APIRouter:
+    """Returns `/admin/v1/usage`, which shows operators who has used how much."""
+    router = fastapi.APIRouter()
+
+    @router.api_route("/admin/v1/usage", methods=["GET", "HEAD"])
+    async def usage(by: str = ",".join(DIMENSIONS), since: str = "", until: str = "") -> dict[str, Any]:
+        """Returns sums of usage over all replicas, a row for each set of values of the dimensions in `by`."""
+        names = dimensions(by)
+        return {"object": "list", "data": await accounts.usage(names, instant(since), instant(until))}
+
+    return router
+
+
+def show_limits(metrics: Metrics, accounts: Accounts) -> None:
+    def limits() -> Iterator[tuple[tuple[str, str], float]]:
+        for standing in accounts.standings():
+            for limit, field in _FIELDS.items():
+                if (value := getattr(standing.limits, field)) is not None:
+                    yield (standing.tenant, limit), value
+
+    def of_tenants(field: str, value: Callable[[Standing], float]) -> Reading:
+        """Reads a number of each tenant that has a limit."""
+        return lambda: (
+            ((standing.tenant,), value(standing))
+            for standing in accounts.standings()
+            if getattr(standing.limits, field) is not None
+        )
+
+    tally = accounts.tally
+    metrics.read(
+        "counter",
+        "specgate_tokens_total",
+        "Tokens by tenant and kind; tenants beyond the 200th as `other`",
+        ["tenant", "model", "kind"],
+        tally.tokens.items,
+    )
+    metrics.read(
+        "counter",
+        "specgate_limits_refused_total",
+        "Requests that a limit refused, or would have (`shadow`)",
+        ["tenant", "limit", "mode"],
+        tally.refused.items,
+    )
+    metrics.read(
+        "counter",
+        "specgate_limits_used_total",
+        "Requests and weighted tokens, as limits count them",
+        ["tenant", "limit"],
+        tally.used.items,
+    )
+    metrics.read(
+        "gauge",
+        "specgate_limits_limit",
+        "Limits of tenants: `requests` and `tokens` per minute, `concurrency`, weighted tokens per `month`",
+        ["tenant", "limit"],
+        limits,
+    )
+    metrics.read(
+        "gauge",
+        "specgate_limits_in_use",
+        "Requests under way of tenants with a limit of concurrency",
+        ["tenant"],
+        of_tenants("concurrency", lambda standing: standing.in_use),
+    )
+    metrics.read(
+        "gauge",
+        "specgate_limits_month_spent",
+        "Weighted tokens of this month, of tenants with a quota",
+        ["tenant"],
+        of_tenants("tokens_per_month", lambda standing: standing.spent),
+    )
+    metrics.read(
+        "gauge", "specgate_ledger_age_seconds",
+        "Time since the ledger of limits, or its store, last answered",
+        ["mode"], lambda: [(("alone" if accounts.alone else "shared",), accounts.ledger_age_s)],
+    )  # fmt: skip

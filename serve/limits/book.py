@@ -10,7 +10,7 @@ from typing import Any
 
 from msgspec.structs import astuple
 
-from serve.errors import ConfigError, SharedStateError
+from serve.errors import ConfigError, InvalidRequestError, SharedStateError
 from serve.limits.quota import month_of
 from serve.limits.usage import USAGE_COLUMNS, UsageKey, UsageSums
 from serve.shared.database_file import is_damaged, is_odd, put_aside, transaction
@@ -139,9 +139,7 @@ class UsageBook:
     def usage(
         self, by: Sequence[str], since: datetime | None = None, until: datetime | None = None
     ) -> list[dict[str, Any]]:
-        """Returns sums, a row for each set of values of some dimensions. Dimensions are `hour`, `day`, or fields of
-        `UsageKey`; `until` is the first hour that does not count.
-        """
+        """Returns sums, a row for each set of values of some dimensions, which are those of `dimensions`; `until` is the first hour that does not count."""
         with self._damage_put_aside():
             return summed(self._db, by, since, until)
 
@@ -160,20 +158,44 @@ def _is_of_others(error: sqlite3.Error) -> bool:
     return error.sqlite_errorcode == sqlite3.SQLITE_ERROR
 
 
-_EXPRESSIONS = {"hour": "hour", "day": "substr(hour, 1, 10)", **{name: name for name in DIMENSIONS}}
+# What sums may be made by, and how it is read off a row.
+_EXPRESSIONS = {**{name: name for name in DIMENSIONS}, "hour": "hour", "day": "substr(hour, 1, 10)"}
+
+
+def dimensions(by: str) -> list[str]:
+    """Returns the dimensions that a text names, separated by commas.
+
+    Raises:
+        InvalidRequestError: There is no such dimension.
+    """
+    names = [name.strip() for name in by.split(",") if name.strip()]
+    if unknown := [name for name in names if name not in _EXPRESSIONS]:
+        raise InvalidRequestError(f"Usage has no {', '.join(unknown)}; it has {', '.join(_EXPRESSIONS)}.", param="by")
+    return names
+
+
+def instant(text: str) -> datetime | None:
+    """Returns a point in time, in UTC where the text does not say otherwise; None for no text.
+
+    Raises:
+        InvalidRequestError: It is no date in ISO format.
+    """
+    if not text:
+        return None
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise InvalidRequestError(f"{text!r} is no date such as 2026-11-01 or 2026-11-01T08:00.") from error
+    try:
+        return found.astimezone(UTC) if found.tzinfo else found.replace(tzinfo=UTC)
+    except OverflowError as error:
+        raise InvalidRequestError(f"{text!r} is in no year from 1 to 9999 in UTC.") from error
 
 
 def summed(
     db: sqlite3.Connection, by: Sequence[str], since: datetime | None = None, until: datetime | None = None
 ) -> list[dict[str, Any]]:
-    """Returns sums of a database; see `UsageBook.usage`.
-
-    Raises:
-        ConfigError: There is no such dimension.
-    """
-    unknown = [name for name in by if name not in _EXPRESSIONS]
-    if unknown:
-        raise ConfigError(f"usage has no {', '.join(unknown)}; it has {', '.join(_EXPRESSIONS)}")
+    """Returns sums of a database; see `UsageBook.usage`."""
     groups = ", ".join(f"{_EXPRESSIONS[name]} as {name}" for name in by)
     sums = ", ".join(f"sum({name}) as {name}" for name in USAGE_COLUMNS)
     bounds = [("hour >= ?", since), ("hour < ?", until)]
@@ -190,7 +212,7 @@ def read(folder: str, by: Sequence[str], since: datetime | None, until: datetime
     """Returns the sums in a folder's file, while its ledger runs or not.
 
     Raises:
-        ConfigError: There is no such file or dimension, or the file can't be read.
+        ConfigError: There is no such file, or the file can't be read.
     """
     path = Path(folder) / FILE
     if not path.exists():

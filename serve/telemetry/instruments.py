@@ -20,10 +20,9 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
 from opentelemetry.trace import Span, SpanKind
 
 from serve.config.telemetry import TelemetryConfig
-from serve.telemetry.exporters import exporter_name, span_exporter
 from serve.telemetry.metrics import Metrics
 from serve.telemetry.request_log import RequestLog
-from serve.telemetry.spans import Attribute, child_span, server_span
+from serve.telemetry.spans import Attribute, child_span, exporter_name, server_span, span_exporter
 
 log = logging.getLogger("ray.serve.specgate.telemetry")
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from support.disks import full_disk
 
-from serve.errors import ConfigError, SharedStateError
-from serve.limits.book import FILE, UsageBook, read
+from serve.errors import ConfigError, InvalidRequestError, SharedStateError
+from serve.limits.book import FILE, UsageBook, dimensions, read
 from serve.limits.quota import month_of
 from serve.limits.usage import UsageKey, UsageSums
 
@@ -66,8 +66,8 @@ def test_an_empty_book_has_no_rows() -> None:
 def test_what_does_not_exist_is_said(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="does not exist"):
         read(str(tmp_path), ["tenant"], None, None)
-    with pytest.raises(ConfigError, match="usage has no prices"):
-        UsageBook().usage(["prices"])
+    with pytest.raises(InvalidRequestError, match="Usage has no prices"):
+        dimensions("tenant,prices")
 
 
 def odd(path: Path, kind: str) -> None:

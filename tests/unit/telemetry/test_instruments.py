@@ -4,8 +4,8 @@ import pytest
 from pydantic import ValidationError
 
 from serve.config.telemetry import TelemetryConfig
-from serve.telemetry.exporters import exporter_name
 from serve.telemetry.instruments import Telemetry
+from serve.telemetry.spans import exporter_name
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,8 @@ from serve.config.exposure import listening_host, open_gateway
 from serve.config.gateway import GatewayConfig, args_of
 from serve.errors import ConfigError
 from serve.launch import submit
-from serve.launch.applications import split_applications
 from serve.launch.engines import check_engines
+from serve.launch.submit import split_applications
 from serve.tools.doctor.checkup import examine
 from serve.tools.doctor.decider import Decider
 from serve.tools.doctor.store import try_store

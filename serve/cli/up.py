@@ -14,7 +14,7 @@ from serve.cli.output import FOUND, Json, console, print_finding, print_json
 from serve.config import layers
 from serve.errors import ConfigError
 from serve.launch.check import CheckReport, check_file
-from serve.launch.cluster_rules import ClusterFinding
+from serve.launch.cluster_file import ClusterFinding
 from serve.launch.memory import GIB
 from serve.tools.doctor.checkup import examine
 from serve.tools.doctor.decider import Decider

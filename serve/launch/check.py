@@ -1,9 +1,10 @@
-"""Checks a cluster file against the Serve config that it deploys and the hardware that it names.
+"""Checks a cluster file against the Serve config that it deploys and the hardware that it names: what is placed where,
+and whether it fits in the memory of the GPUs.
 
 What is wrong with the config itself, `specgate doctor` says.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -13,11 +14,19 @@ from serve.config.exposure import listening_host, open_gateway
 from serve.config.gateway import GatewayConfig, args_of
 from serve.config.pool import HOSTED, ModelConfig, PoolConfig
 from serve.errors import ConfigError
-from serve.launch import cluster, cluster_rules
-from serve.launch.cluster_rules import ClusterFinding
-from serve.launch.memory import GIB, GPU_MEMORY_GIB, Estimate, estimate, tensor_parallel
-from serve.launch.model_shape import shape_of
-from serve.launch.placement import Demand, Node, place, why_unplaced
+from serve.launch.cluster_file import (
+    ClusterFinding,
+    Document,
+    Node,
+    deployed_config,
+    docker_options,
+    file_findings,
+    local_path,
+    nodes_of,
+    shared_memory_gib,
+    volumes_of,
+)
+from serve.launch.memory import GIB, GPU_MEMORY_GIB, Estimate, estimate, shape_of, tensor_parallel
 from serve.launch.submit import serve_document
 
 
@@ -30,6 +39,31 @@ class Fit:
     gpus: float
     gpu: str | None
     estimate: Estimate | None
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """One replica's bundles, which share a node unless `spread`."""
+
+    name: str
+    bundles: tuple[Mapping[str, float], ...]
+    spread: bool = False
+
+    @property
+    def parts(self) -> tuple[Mapping[str, float], ...]:
+        """The resources that each must be on a single node."""
+        if self.spread:
+            return self.bundles
+        names = {name for bundle in self.bundles for name in bundle}
+        return ({name: sum(bundle.get(name, 0.0) for bundle in self.bundles) for name in names},)
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Replicas by node, and those that fit nowhere."""
+
+    on: Mapping[str, tuple[str, ...]]
+    unplaced: tuple[Demand, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,14 +102,14 @@ def check_file(path: str | Path) -> CheckReport:
         ConfigError: The file is not YAML, or a start command in it can't be read.
     """
     document = layers.read(path)
-    findings = list(cluster_rules.check(document))
-    nodes = cluster.nodes(document)
-    remote = cluster.deployed_config(document)
+    findings = list(file_findings(document))
+    nodes = nodes_of(document)
+    remote = deployed_config(document)
     if remote is None:
         text = "none of them is `specgate deploy --config FILE`, so nothing would be served"
         findings.append(ClusterFinding("error", "head_start_ray_commands", text))
         return CheckReport(None, None, nodes, {}, (), tuple(findings))
-    local = cluster.local_path(document, remote)
+    local = local_path(document, remote)
     try:
         served = serve_document(local)
         config = GatewayConfig.parse(args_of(served, local), local)
@@ -89,7 +123,7 @@ def check_file(path: str | Path) -> CheckReport:
     return CheckReport(local, config, nodes, placement, fits, tuple(findings))
 
 
-def _serving(document: cluster.Document, served: Mapping[str, Any]) -> Iterator[ClusterFinding]:
+def _serving(document: Document, served: Mapping[str, Any]) -> Iterator[ClusterFinding]:
     http = served.get("http_options") or {}
     provider = document.get("provider") or {}
     if http.get("host", "127.0.0.1") in ("127.0.0.1", "localhost") and provider.get("head_ip") != "127.0.0.1":
@@ -203,18 +237,18 @@ def _memory(fits: tuple[Fit, ...]) -> Iterator[ClusterFinding]:
             yield ClusterFinding("error", about, text)
 
 
-def _containers(document: cluster.Document, config: GatewayConfig) -> Iterator[ClusterFinding]:
+def _containers(document: Document, config: GatewayConfig) -> Iterator[ClusterFinding]:
     """Checks model folders and shared memory of the containers on the nodes with GPUs."""
     role = (
         "worker"
         if (document.get("provider") or {}).get("worker_ips") or document.get("available_node_types")
         else "head"
     )
-    words = cluster.docker_options(document, role)
+    words = docker_options(document, role)
     if words is None:
         return
-    volumes = cluster_rules.volumes(words)
-    shared_gib = cluster_rules.shared_memory_gib(words)
+    volumes = volumes_of(words)
+    shared_gib = shared_memory_gib(words)
     for name, model, pool, _ in config.each_pool("vllm"):
         about = f"{name}/{pool}"
         for path in _unmounted(model.weights_of(pool), volumes):
@@ -235,3 +269,53 @@ def _unmounted(models: Iterable[str | None], volumes: Collection[str]) -> list[s
 def _shared_cache_gib(args: Mapping[str, Any]) -> float:
     """Returns the size of a pool's cache of processed media that is in shared memory."""
     return float(args.get("mm-processor-cache-gb") or 0) if args.get("mm-processor-cache-type") == "shm" else 0.0
+
+
+def place(demands: Iterable[Demand], nodes: Sequence[Node]) -> Placement:
+    """Places the largest replicas first, each where it leaves the fewest GPUs idle, as Ray Serve does with PACK."""
+    free = {node.name: dict(node.resources) for node in nodes}
+    on: dict[str, list[str]] = {node.name: [] for node in nodes}
+    unplaced: list[Demand] = []
+    for demand in sorted(demands, key=lambda one: -sum(bundle.get("GPU", 0.0) for bundle in one.bundles)):
+        trial = {name: dict(left) for name, left in free.items()}
+        chosen = [_take(part, trial) for part in demand.parts]
+        if all(chosen):
+            free = trial
+            for name in dict.fromkeys(filter(None, chosen)):
+                on[name].append(demand.name)
+        else:
+            unplaced.append(demand)
+    return Placement({node: tuple(replicas) for node, replicas in on.items()}, tuple(unplaced))
+
+
+def why_unplaced(demand: Demand, nodes: Sequence[Node]) -> str:
+    """Returns the reason in words: a resource that no node has, more than any node has, or all of them taken."""
+    for part in demand.parts:
+        for name, amount in sorted(part.items()):
+            most = max((node.resources.get(name, _unstated(name)) for node in nodes), default=0.0)
+            if amount and not most:
+                return f"it asks for {amount:g} {name}, and no node offers any"
+            if amount > most:
+                return f"it asks for {amount:g} {name} on one node, and no node has more than {most:g}"
+    return "every node that is large enough is taken by other replicas"
+
+
+def _take(part: Mapping[str, float], free: dict[str, dict[str, float]]) -> str | None:
+    """Takes resources from the best fitting node; returns its name, None if none fits."""
+    fitting = [
+        name
+        for name, left in free.items()
+        if all(left.get(resource, _unstated(resource)) >= amount for resource, amount in part.items())
+    ]
+    if not fitting:
+        return None
+    best = min(fitting, key=lambda name: (free[name].get("GPU", 0.0) - part.get("GPU", 0.0), name))
+    for resource, amount in part.items():
+        if resource in free[best]:
+            free[best][resource] -= amount
+    return best
+
+
+def _unstated(resource: str) -> float:
+    """Returns the limit of a resource that a node does not state: Ray detects CPUs and memory, but nothing else."""
+    return float("inf") if resource in ("CPU", "memory") else 0.0

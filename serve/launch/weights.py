@@ -7,7 +7,7 @@ from pathlib import Path
 
 from serve.config.gateway import GatewayConfig
 from serve.errors import ConfigError
-from serve.launch.model_shape import hub_name
+from serve.launch.memory import hub_name
 
 
 @dataclass(frozen=True, slots=True)

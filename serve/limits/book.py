@@ -139,7 +139,7 @@ class UsageBook:
     def usage(
         self, by: Sequence[str], since: datetime | None = None, until: datetime | None = None
     ) -> list[dict[str, Any]]:
-        """Returns sums, a row for each set of values of some dimensions, which are those of `dimensions`; `until` is the first hour that does not count."""
+        """Returns sums, a row for each set of values of some `dimensions`. The hour `until` does not count any more."""
         with self._damage_put_aside():
             return summed(self._db, by, since, until)
 

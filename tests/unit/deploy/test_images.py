@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from serve.launch.cluster_rules import FLAGS
+from serve.launch.cluster_file import FLAGS
 
 ROOT = Path(__file__).parents[3]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]

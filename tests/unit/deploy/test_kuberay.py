@@ -13,8 +13,8 @@ import yaml
 from serve.config import layers
 from serve.config.admin import AdminConfig
 from serve.config.gateway import GatewayConfig
-from serve.launch.applications import split_applications
-from serve.launch.cluster_rules import FLAGS
+from serve.launch.cluster_file import FLAGS
+from serve.launch.submit import split_applications
 from tests.unit.deploy.schemas import ray_service_validator
 
 ROOT = Path(__file__).parents[3]

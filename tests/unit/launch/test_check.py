@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 import yaml
+from hypothesis import given
+from hypothesis import strategies as st
 
 from policies import engine_args
 from serve.config import layers
 from serve.errors import ConfigError
-from serve.launch.check import CheckReport, check_file
-from serve.launch.cluster import deployed_config, local_path, nodes, start_commands
-from serve.launch.cluster_rules import shared_memory_gib
+from serve.launch.check import CheckReport, Demand, check_file, place, why_unplaced
+from serve.launch.cluster_file import Node, deployed_config, local_path, nodes_of, shared_memory_gib, start_commands
 
 ROOT = Path(__file__).parents[3]
 CLUSTERS = [ROOT / "cluster.yaml", *sorted((ROOT / "deploy" / "cluster").glob("*.yaml"))]
@@ -79,7 +80,7 @@ def test_the_file_itself_is_read() -> None:
     document = layers.read(ROOT / "cluster.yaml")
     assert deployed_config(document) == "/etc/specgate/h20-kimi-qwen.yaml"
     assert local_path(document, "/etc/specgate/overlays/k25.yaml") == Path("deploy/overlays/k25.yaml")
-    assert [node.resources.get("GPU") for node in nodes(document)] == [0, 8, 8, 8]
+    assert [node.resources.get("GPU") for node in nodes_of(document)] == [0, 8, 8, 8]
     (worker,) = start_commands(document, "worker")
     assert worker.env["RAY_SERVE_ENABLE_HA_PROXY"] == "1"
     assert worker.options["address"] == "$RAY_HEAD_IP:6379"
@@ -235,3 +236,49 @@ def test_the_report_is_plain_values() -> None:
 )
 def test_shared_memory_is_read_as_docker_reads_it(words: tuple[str, ...], gib: float | None) -> None:
     assert shared_memory_gib(words) == gib
+
+
+def gpus(number: float, name: str = "pool") -> Demand:
+    return Demand(name, ({"GPU": number},))
+
+
+NODES = [Node("a", {"GPU": 8.0}), Node("b", {"GPU": 8.0})]
+
+
+def test_small_engines_share_a_node_so_that_a_whole_one_stays_free() -> None:
+    placement = place([gpus(2, "small"), gpus(2, "small"), gpus(8, "large")], NODES)
+    assert placement.unplaced == ()
+    assert sorted(placement.on.values()) == [("large",), ("small", "small")]
+
+
+def test_a_replica_does_not_straddle_nodes() -> None:
+    placement = place([gpus(6), gpus(6), gpus(4, "last")], NODES)
+    assert [each.name for each in placement.unplaced] == ["last"]
+    assert why_unplaced(gpus(4), NODES) == "every node that is large enough is taken by other replicas"
+
+
+def test_a_placement_group_may() -> None:
+    spread = Demand("pp2", ({"GPU": 8.0}, {"GPU": 8.0}), spread=True)
+    assert place([spread], NODES).on == {"a": ("pp2",), "b": ("pp2",)}
+    packed = Demand("pp2", ({"GPU": 8.0}, {"GPU": 8.0}))
+    assert place([packed], NODES).unplaced == (packed,)
+    assert why_unplaced(packed, NODES) == "it asks for 16 GPU on one node, and no node has more than 8"
+
+
+def test_a_resource_that_no_node_has_is_named() -> None:
+    assert why_unplaced(Demand("x", ({"h20_141gb": 1.0},)), NODES) == "it asks for 1 h20_141gb, and no node offers any"
+
+
+def test_cpus_that_nobody_stated_are_not_limited() -> None:
+    assert place([Demand("x", ({"CPU": 500.0},))], [Node("a", {})]).unplaced == ()
+    assert place([Demand("x", ({"CPU": 500.0},))], [Node("a", {"CPU": 4.0})]).unplaced != ()
+
+
+@given(st.lists(st.integers(1, 8), max_size=12), st.integers(1, 4))
+def test_no_node_is_filled_beyond_what_it_has_and_nobody_is_lost(sizes: list[int], count: int) -> None:
+    demands = [gpus(size, f"{place_}:{size}") for place_, size in enumerate(sizes)]
+    placement = place(demands, [Node(str(each), {"GPU": 8.0}) for each in range(count)])
+    for names in placement.on.values():
+        assert sum(int(name.split(":")[1]) for name in names) <= 8
+    placed = [name for names in placement.on.values() for name in names]
+    assert sorted(placed + [each.name for each in placement.unplaced]) == sorted(each.name for each in demands)

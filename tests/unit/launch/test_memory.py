@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serve.errors import ConfigError
-from serve.launch.memory import GIB, GPU_MEMORY_GIB, estimate
-from serve.launch.model_shape import ModelShape, shape_of
+from serve.launch.memory import GIB, GPU_MEMORY_GIB, ModelShape, estimate, shape_of
 
 ROOT = Path(__file__).parents[3]
 KIMI = shape_of("/model_files/Kimi-K2.6")

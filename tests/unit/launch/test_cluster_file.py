@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serve.errors import ConfigError
-from serve.launch.cluster import deployed_config, docker_options, option_values, start_commands
+from serve.launch.cluster_file import deployed_config, docker_options, option_values, start_commands
 
 WORDS = st.lists(
     st.sampled_from(

@@ -1,23 +1,181 @@
-"""Rules for a cluster file: Ray's own schema, and this gateway's requirements on how nodes start."""
+"""A cluster file of Ray's launcher: its nodes, start commands and the Serve config that it deploys, and what is wrong
+with the file itself, by Ray's own schema and by what this gateway needs of how nodes start.
+"""
 
 import contextlib
 import copy
 import ipaddress
 import json
 import re
+import shlex
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Literal
+from pathlib import Path, PurePosixPath
+from typing import Any, Literal
 
-from serve.launch.cluster import Document, StartCommand, docker_options, option_values, start_commands
+from serve.errors import ConfigError
 
+Document = Mapping[str, Any]
+_OFFERS = ("num-cpus", "num-gpus", "resources")
 # Ray Serve reads them when a process starts; without them the data plane costs thirty times as much (ADR 0002).
 FLAGS = {"RAY_SERVE_ENABLE_HA_PROXY": "1", "RAY_SERVE_THROUGHPUT_OPTIMIZED": "1"}
 _LOCAL_NEEDS = (("provider", "head_ip"), ("provider", "worker_ips"), ("auth", "ssh_user"))
 _EXAMPLE_NETS = tuple(map(ipaddress.ip_network, ("192.0.2.0/24", "198.51.100.0/24", "203.0.113.0/24")))
 _ROLES = ("head", "worker")
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A node and the resources that it offers.
+
+    Attributes:
+        resources: By Ray's names: `CPU`, `GPU`, and custom ones. A missing `CPU` means unknown, so not limited.
+    """
+
+    name: str
+    resources: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class StartCommand:
+    """One `ray start` command of the file.
+
+    Attributes:
+        options: Its options, without dashes in front; a switch has the value `true`.
+    """
+
+    env: Mapping[str, str]
+    options: Mapping[str, str]
+
+    @property
+    def resources(self) -> dict[str, float]:
+        """The resources that the node offers; CPUs only if stated."""
+        try:
+            numbers = {
+                name: float(self.options[option])
+                for name, option in (("CPU", "num-cpus"), ("GPU", "num-gpus"))
+                if option in self.options
+            }
+            custom = json.loads(self.options.get("resources", "{}"))
+            return {**numbers, **{str(name): float(amount) for name, amount in custom.items()}}
+        except (ValueError, TypeError, AttributeError) as error:
+            given = " ".join(f"--{name}={value}" for name, value in self.options.items() if name in _OFFERS)
+            raise ConfigError(
+                f"`ray start {given}` can't be read: --num-cpus and --num-gpus are numbers, --resources is a JSON "
+                "mapping of names to numbers; write them out, without variables"
+            ) from error
+
+
+def start_commands(document: Document, role: str) -> tuple[StartCommand, ...]:
+    """Returns every `ray start` of the `head` or of a `worker`, in order."""
+    return tuple(_start(words) for words in _commands(document, role) if _find(words, "ray", "start") is not None)
+
+
+def deployed_config(document: Document) -> str | None:
+    """Returns the path, on the head, given to `specgate deploy --config`; None if the file deploys nothing."""
+    for words in _commands(document, "head"):
+        at = _find(words, "specgate", "deploy")
+        if at is not None:
+            options = _options(words[at + 2 :])
+            return options.get("config") or options.get("c")
+    return None
+
+
+def local_path(document: Document, remote: str) -> Path:
+    """Maps a path on the nodes to this machine by `file_mounts`; returns it unchanged if no mount contains it."""
+    for target, source in (document.get("file_mounts") or {}).items():
+        try:
+            return Path(source).expanduser() / PurePosixPath(remote).relative_to(target)
+        except ValueError:
+            continue
+    return Path(remote).expanduser()
+
+
+def nodes_of(document: Document) -> tuple[Node, ...]:
+    """Returns the nodes of the cluster at its full size.
+
+    Raises:
+        ConfigError: A start command can't be read.
+    """
+    types = document.get("available_node_types")
+    if types:
+        head = document.get("head_node_type")
+        return tuple(
+            Node(
+                name if name == head else f"{name}-{number}",
+                {resource: float(amount) for resource, amount in (kind.get("resources") or {}).items()},
+            )
+            for name, kind in types.items()
+            for number in range(1, 1 + (1 if name == head else kind.get("max_workers", kind.get("min_workers", 0))))
+        )
+    provider = document.get("provider") or {}
+    workers = provider.get("worker_ips") or []
+    return (
+        Node(f"head {provider.get('head_ip')}", _offered(document, "head")),
+        *(Node(f"worker {address}", _offered(document, "worker")) for address in workers),
+    )
+
+
+def docker_options(document: Document, role: str) -> tuple[str, ...] | None:
+    """Returns `docker run`'s options on the `head` or a `worker`, as words; None if the nodes run without Docker."""
+    docker = document.get("docker") or {}
+    if not (docker.get("image") or docker.get(f"{role}_image")):
+        return None
+    lines = [*(docker.get("run_options") or []), *(docker.get(f"{role}_run_options") or [])]
+    return tuple(word for line in lines for word in shlex.split(line))
+
+
+def option_values(words: Iterable[str], *names: str) -> list[str]:
+    """Returns the values of a repeatable option, written `--name value` or `--name=value`."""
+    all_words = list(words)
+    values = []
+    for word, following in zip(all_words, [*all_words, ""][1:], strict=True):
+        name, equals, value = word.partition("=")
+        if name in names:
+            values.append(value if equals else following)
+    return values
+
+
+def _commands(document: Document, role: str) -> list[list[str]]:
+    """Returns each start command as words; commands joined by `;`, `&&` or `|` are separate."""
+    lines = document.get(f"{role}_start_ray_commands") or []
+    return [words for line in lines for part in re.split(r"&&|\|\||[;\n|]", line) if (words := _split(part))]
+
+
+def _split(command: str) -> list[str]:
+    try:
+        return shlex.split(command)
+    except ValueError as error:
+        raise ConfigError(f"the start command {command.strip()!r} can't be read: {error}") from error
+
+
+def _find(words: list[str], *wanted: str) -> int | None:
+    for at in range(len(words) - len(wanted) + 1):
+        if PurePosixPath(words[at]).name == wanted[0] and tuple(words[at + 1 : at + len(wanted)]) == wanted[1:]:
+            return at
+    return None
+
+
+def _start(words: list[str]) -> StartCommand:
+    at = _find(words, "ray", "start")
+    assert at is not None
+    env = dict(word.split("=", 1) for word in words[:at] if "=" in word)
+    return StartCommand(env, _options(words[at + 2 :]))
+
+
+def _options(words: list[str]) -> dict[str, str]:
+    options: dict[str, str] = {}
+    for word, following in zip(words, [*words, "-"][1:], strict=True):
+        if word.startswith("-"):
+            name, equals, value = word.lstrip("-").partition("=")
+            options[name] = value if equals else "true" if following.startswith("-") else following
+    return options
+
+
+def _offered(document: Document, role: str) -> dict[str, float]:
+    commands = start_commands(document, role)
+    return commands[-1].resources if commands else {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +191,7 @@ class ClusterFinding:
     message: str
 
 
-def check(document: Document) -> Iterator[ClusterFinding]:
+def file_findings(document: Document) -> Iterator[ClusterFinding]:
     """Yields everything that is wrong with the file itself."""
     yield from _placeholders(document)
     needs = list(_local_needs(document))
@@ -42,7 +200,7 @@ def check(document: Document) -> Iterator[ClusterFinding]:
         yield from _schema(document)
     yield from _mounts(document)
     for role in _ROLES:
-        yield from _start(document, role)
+        yield from _start_findings(document, role)
         yield from _docker(document, role)
 
 
@@ -100,7 +258,7 @@ def _mounts(document: Document) -> Iterator[ClusterFinding]:
             yield ClusterFinding("error", f"file_mounts.{target}", text)
 
 
-def _start(document: Document, role: str) -> Iterator[ClusterFinding]:
+def _start_findings(document: Document, role: str) -> Iterator[ClusterFinding]:
     about = f"{role}_start_ray_commands"
     commands = start_commands(document, role)
     if not commands:
@@ -172,7 +330,7 @@ def shared_memory_gib(words: tuple[str, ...]) -> float | None:
     return None
 
 
-def volumes(words: tuple[str, ...]) -> Mapping[str, str]:
+def volumes_of(words: tuple[str, ...]) -> Mapping[str, str]:
     """Returns folders in the container -> folders on the node."""
     pairs = (value.split(":") for value in option_values(words, "--volume", "-v"))
     return {pair[1]: pair[0] for pair in pairs if len(pair) >= 2}

@@ -7,7 +7,7 @@ import pytest
 from ray.serve.schema import ServeDeploySchema
 
 from serve.errors import ConfigError
-from serve.launch.applications import split_applications
+from serve.launch.submit import split_applications
 
 
 def document() -> dict[str, Any]:

@@ -6,8 +6,7 @@ import time
 import typer
 
 from serve.cli.output import FOUND, Json, console, print_json
-from serve.cli.serve import LAPTOP, Config, clocked, with_admin_port
-from serve.cli.serving_options import AdminPort, Port, Verbose
+from serve.cli.serve import LAPTOP, AdminPort, Config, Port, Verbose, clocked, with_admin_port
 from serve.config.gateway import GatewayConfig
 from serve.launch.local import Progress, cluster, prepared_environment
 

@@ -11,7 +11,7 @@ from lab.plan.live import advised, read_drafts
 from lab.plan.recorded import read
 from lab.plan.variants import Targets, assumptions, planned
 from lab.simulation.traffic import lines_of
-from serve.cli.admin_api import LOCAL, Url, ask
+from serve.cli.admin import LOCAL, Url, ask
 from serve.cli.output import FOUND, Json, console, print_json
 from serve.errors import ConfigError
 from serve.tools.doctor.decider import Decider

@@ -14,8 +14,7 @@ from policies import Advisory, load_advisories
 from policies.advisory import LastCheck, cut_texts
 from policies.engine_args import installed_engine
 from policies.freshness import MAX_AGE_DAYS, stale
-from serve.cli.laboratory import add_command
-from serve.cli.output import FOUND, Json, console, print_json, print_table
+from serve.cli.output import FOUND, Json, add_command, console, print_json, print_table
 from serve.config.compiled_policy import INDEX, SHIPPED_ADVISORIES, sign
 from serve.errors import ConfigError
 

@@ -1,27 +1,178 @@
-"""`specgate keys`: makes, lists, rotates and revokes API keys."""
+"""`specgate keys` and `specgate tenants`: API keys, and the terms of the teams that share a gateway.
 
+Both reach them at the admin API, or in the store's file without a gateway, which say the same in JSON's terms, and
+raise `GatewayError` or `ConfigError` for what is refused.
+"""
+
+import sqlite3
 import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
+from urllib.parse import quote, urlencode
 
 import typer
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
-from serve.access.key_file import KeyTerms, key_row, read_key_file
-from serve.access.key_record import IssuedKey, issued_object
-from serve.access.key_store import GRACE_S, issue, rotated
+from serve.access.key_file import KeyTerms, TenantRow, key_row, read_key_file
+from serve.access.key_record import IssuedKey, issued_object, key_object, tenant_object
+from serve.access.key_store import FILE_NAME, GRACE_S, KeyStore, issue, rotated
+from serve.access.principal import DEFAULT_TENANT
 from serve.access.token import claimed_id
-from serve.cli.admin_api import LOCAL, Url
-from serve.cli.key_service import Object, StateDir, key_service, limits_of
+from serve.cli.admin import LOCAL, Url, ask
 from serve.cli.output import Json, console, print_json, print_table
+from serve.config.access import AccessConfig, RightName, TenantName
 from serve.config.problems import first_problem
 from serve.errors import ConfigError
 
-app = typer.Typer(help="Make, list, rotate and revoke API keys.", no_args_is_help=True)
+keys_app = typer.Typer(help="Make, list, rotate and revoke API keys.", no_args_is_help=True)
+tenants_app = typer.Typer(help="List, set and remove the terms of tenants.", no_args_is_help=True)
 
+Object = dict[str, Any]
 _PERSON_DAYS = 90.0
 _HOUR_S = 3600.0
+StateDir = Annotated[
+    Path | None, typer.Option("--state-dir", help="Use the store in this `access.state_dir` instead of the admin API.")
+]
+Tenant = Annotated[str, typer.Argument(metavar="NAME", help="The tenant.")]
+
+
+class AdminKeys:
+    """Keys at the admin API of a running gateway."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+
+    def create(self, terms: KeyTerms) -> Object:
+        return self._ask("POST", "keys", terms.model_dump(mode="json"))
+
+    def rotate(self, key_id: str, grace_s: float) -> Object:
+        return self._ask("POST", f"keys/{quote(key_id, safe='')}/rotate", {"grace_s": grace_s})
+
+    def revoke(self, key_id: str) -> Object:
+        return self._ask("DELETE", f"keys/{quote(key_id, safe='')}")
+
+    def keys(self, tenant: str | None) -> list[Object]:
+        listed: list[Object] = self._ask("GET", f"keys?{urlencode({'tenant': tenant})}" if tenant else "keys")["data"]
+        return listed
+
+    def set_tenant(self, name: str, terms: TenantRow) -> Object:
+        return self._ask("PUT", f"tenants/{quote(name, safe='')}", terms.model_dump(mode="json"))
+
+    def remove_tenant(self, name: str) -> None:
+        self._ask("DELETE", f"tenants/{quote(name, safe='')}")
+
+    def tenants(self) -> list[Object]:
+        listed: list[Object] = self._ask("GET", "tenants")["data"]
+        return listed
+
+    def _ask(self, method: str, path: str, body: Any = None) -> Object:
+        answer: Object = ask(method, self._url, f"/admin/v1/{path}", body)
+        return answer
+
+
+class StoredKeys:
+    """Keys in the store's file; a gateway that runs hears of changes within two seconds."""
+
+    def __init__(self, store: KeyStore) -> None:
+        self._store = store
+
+    def create(self, terms: KeyTerms) -> Object:
+        return issued_object(self._store.create(terms))
+
+    def rotate(self, key_id: str, grace_s: float) -> Object:
+        return issued_object(self._store.rotate(key_id, grace_s))
+
+    def revoke(self, key_id: str) -> Object:
+        return key_object(self._store.revoke(key_id))
+
+    def keys(self, tenant: str | None) -> list[Object]:
+        return [key_object(key) for key in self._store.keys(tenant=tenant)]
+
+    def set_tenant(self, name: str, terms: TenantRow) -> Object:
+        return tenant_object(self._store.set_tenant(name, terms))
+
+    def remove_tenant(self, name: str) -> None:
+        self._store.remove_tenant(name)
+
+    def tenants(self) -> list[Object]:
+        return [tenant_object(tenant) for tenant in self._store.tenants()]
+
+
+@contextmanager
+def key_service(url: str, state_dir: Path | None, *, begins: bool = False) -> Iterator[AdminKeys | StoredKeys]:
+    """Yields the keys that a command is about. Without a folder of the store, they are reached through the admin API. A
+    command that `begins` makes the store if there is none: whoever looks for a key in it has named another folder
+    instead.
+
+    Raises:
+        ConfigError: The folder can't hold a store, or it holds none.
+    """
+    if state_dir is None:
+        yield AdminKeys(url)
+        return
+    if not begins and not (state_dir / FILE_NAME).exists():
+        raise ConfigError(f"{state_dir / FILE_NAME} does not exist: is this the `access.state_dir` of a gateway?")
+    with closing(open_store(state_dir)) as store:
+        yield StoredKeys(store)
+
+
+def open_store(folder: Path) -> KeyStore:
+    """Returns the store in a folder, made if it is missing.
+
+    Raises:
+        ConfigError: It can't be opened.
+    """
+    try:
+        return KeyStore(folder)
+    except (sqlite3.Error, OSError) as error:
+        raise ConfigError(f"{folder / FILE_NAME} can't be used as a store of keys: {error}") from error
+
+
+def first_key(config: AccessConfig) -> str | None:
+    """Returns the token of a new key with every right, if access is required and the store holds no key yet.
+
+    Raises:
+        ConfigError: The store can't be opened.
+    """
+    if config.mode == "off" or config.state_dir is None:
+        return None
+    with closing(open_store(Path(config.state_dir))) as store:
+        if store.keys():
+            return None
+        return store.create(KeyTerms(tenant=DEFAULT_TENANT, name="first", scopes=get_args(RightName))).token
+
+
+def limits_of_models(given: list[str]) -> dict[str, dict[str, Any]]:
+    """Returns limits by model and name, from `MODEL:NAME=VALUE`.
+
+    Raises:
+        ConfigError: One has another form.
+    """
+    by_model: dict[str, list[str]] = {}
+    for each in given:
+        model, colon, limit = each.rpartition(":")  # a model's name may hold colons, a limit's does not
+        if not colon or not model:
+            raise ConfigError(f"--model-limit {each}: it is MODEL:NAME=NUMBER, such as kimi:requests_per_minute=60")
+        by_model.setdefault(model, []).append(limit)
+    return {model: limits_of(limits) for model, limits in by_model.items()}
+
+
+def limits_of(given: list[str]) -> dict[str, Any]:
+    """Returns limits by name, from `NAME=VALUE`.
+
+    Raises:
+        ConfigError: One has another form.
+    """
+    limits: dict[str, Any] = {}
+    for each in given:
+        name, equals, value = each.partition("=")
+        if not equals or not (value.isdecimal() or value == "true"):
+            raise ConfigError(f"--limit {each}: a limit is NAME=NUMBER, such as tokens_per_minute=60000")
+        limits[name] = True if value == "true" else int(value)
+    return limits
 
 
 def _id_in(given: str) -> str:
@@ -34,7 +185,7 @@ KeyId = Annotated[
 ]
 
 
-@app.command("create")
+@keys_app.command("create")
 def create(
     tenant: Annotated[str, typer.Option(help="The tenant whose key it is.")],
     url: Url = LOCAL,
@@ -73,7 +224,7 @@ def create(
         _show(keys.create(terms), as_json)
 
 
-@app.command("rotate")
+@keys_app.command("rotate")
 def rotate(
     key_id: KeyId,
     url: Url = LOCAL,
@@ -98,7 +249,7 @@ def rotate(
         _show(keys.rotate(key_id, grace_s), as_json)
 
 
-@app.command("revoke")
+@keys_app.command("revoke")
 def revoke(key_id: KeyId, url: Url = LOCAL, state_dir: StateDir = None, as_json: Json = False) -> None:
     """Revoke a key on all gateway replicas within two seconds."""
     with key_service(url, state_dir) as keys:
@@ -109,7 +260,7 @@ def revoke(key_id: KeyId, url: Url = LOCAL, state_dir: StateDir = None, as_json:
         console().print(f"revoked {key['id']} ({key['name'] or 'no name'}) of {key['tenant']}", markup=False)
 
 
-@app.command("list")
+@keys_app.command("list")
 def list_all(
     url: Url = LOCAL,
     tenant: Annotated[str | None, typer.Option(help="Only this tenant's.")] = None,
@@ -159,3 +310,71 @@ def _show(key: Object, as_json: bool) -> None:
         sys.stderr.write(
             f"warning: no model is called {names} now: the key gets 404 until one is (own names, no aliases)\n"
         )
+
+
+@tenants_app.command("set")
+def set_terms(
+    name: Tenant,
+    url: Url = LOCAL,
+    weight: Annotated[float, typer.Option(help="Its share where tenants compete.")] = 1.0,
+    limit: Annotated[
+        list[str] | None, typer.Option(help="A limit of all its keys, as tokens_per_minute=60000; may be repeated.")
+    ] = None,
+    model_limit: Annotated[
+        list[str] | None,
+        typer.Option(help="A further limit for one model, as MODEL:requests_per_minute=60; may be repeated."),
+    ] = None,
+    priority_ceiling: Annotated[str, typer.Option(help="The first priority of its requests.")] = "interactive",
+    state_dir: StateDir = None,
+    as_json: Json = False,
+) -> None:
+    """Replace a tenant's terms; what is not given has its default."""
+    fields = {
+        "weight": weight,
+        "limits": limits_of(limit or []),
+        "model_limits": limits_of_models(model_limit or []),
+        "priority_ceiling": priority_ceiling,
+    }
+    try:
+        TypeAdapter[str](TenantName).validate_python(name)
+        terms = TenantRow.model_validate(fields)
+    except ValidationError as error:
+        raise ConfigError(first_problem(error, name)) from error
+    with key_service(url, state_dir, begins=True) as keys:
+        tenant = keys.set_tenant(name, terms)
+    if as_json:
+        print_json(tenant)
+    else:
+        text = f"{name} has weight {tenant['weight']:g} and the limits {_limits(tenant['limits']) or 'none'}"
+        of_models = "".join(f"; of {model}: {_limits(each)}" for model, each in tenant["model_limits"].items())
+        console().print(text + of_models, markup=False)
+
+
+@tenants_app.command("remove")
+def remove(name: Tenant, url: Url = LOCAL, state_dir: StateDir = None) -> None:
+    """Remove a tenant's terms; it must have no key."""
+    with key_service(url, state_dir) as keys:
+        keys.remove_tenant(name)
+    console().print(f"removed the terms of {name}", markup=False)
+
+
+@tenants_app.command("list")
+def list_tenants(url: Url = LOCAL, state_dir: StateDir = None, as_json: Json = False) -> None:
+    """List the tenants with terms of their own in the store."""
+    with key_service(url, state_dir) as keys:
+        tenants = keys.tenants()
+    if as_json:
+        print_json(tenants)
+        return
+    print_table(("tenant", "weight", "limits", "limits of models", "first priority"), map(_row, tenants))
+
+
+def _row(tenant: Object) -> Sequence[str]:
+    of_models = "; ".join(f"{model}: {_limits(each)}" for model, each in tenant["model_limits"].items())
+    terms = (f"{tenant['weight']:g}", _limits(tenant["limits"]), of_models, tenant["priority_ceiling"])
+    return (tenant["name"], *terms)
+
+
+def _limits(limits: Mapping[str, float | None]) -> str:
+    """Returns limits as they are given on the command line."""
+    return ", ".join(f"{name}={value:.15g}" for name, value in limits.items() if value is not None)

@@ -1,28 +1,23 @@
-"""The root of the command line; every command is one module in this package and one line below."""
+"""The root of the command line; every command is one line below."""
 
 from typing import Annotated
 
 import typer
 
 from serve import VERSION
+from serve.cli.admin import audit_app, quarantine_app, shadow, usage
 from serve.cli.advisories import app as advisories
-from serve.cli.audit import app as audit
 from serve.cli.connect import connect
 from serve.cli.deploy import deploy
 from serve.cli.doctor import doctor
 from serve.cli.explain import explain
 from serve.cli.fetch import fetch
 from serve.cli.front import front
-from serve.cli.keys import app as keys
-from serve.cli.laboratory import add_command
-from serve.cli.output import Commands
-from serve.cli.quarantine import app as quarantine
+from serve.cli.keys import keys_app, tenants_app
+from serve.cli.output import Commands, add_command
 from serve.cli.replay import replay
 from serve.cli.serve import serve
-from serve.cli.shadow import shadow
-from serve.cli.tenants import app as tenants
 from serve.cli.up import up
-from serve.cli.usage import usage
 
 app = typer.Typer(
     cls=Commands,
@@ -66,7 +61,7 @@ add_command(app, "conform")
 app.command("usage")(usage)
 app.command("shadow")(shadow)
 app.add_typer(advisories, name="advisories")
-app.add_typer(quarantine, name="quarantine")
-app.add_typer(audit, name="audit")
-app.add_typer(keys, name="keys")
-app.add_typer(tenants, name="tenants")
+app.add_typer(quarantine_app, name="quarantine")
+app.add_typer(audit_app, name="audit")
+app.add_typer(keys_app, name="keys")
+app.add_typer(tenants_app, name="tenants")

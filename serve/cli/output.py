@@ -1,4 +1,5 @@
-"""Output of all commands: JSON on standard output for scripts, tables for people, errors and exit codes for both.
+"""What all commands share: JSON on standard output for scripts, tables for people, errors and exit codes for both, and
+what to install where something is missing.
 
 Exit codes: 0 for success, 1 if the command found what it looks for (a hazard, an unclean cell, a changed decision), 2
 for wrong input.
@@ -9,6 +10,7 @@ import os
 import signal
 import sys
 from collections.abc import Iterable
+from importlib.metadata import entry_points
 from typing import Annotated, Any, NoReturn
 
 import typer
@@ -26,6 +28,8 @@ WRONG_INPUT = 2
 _LEVELS = {"error": "red", "todo": "magenta", "warning": "yellow", "info": "cyan"}
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of a report.")]
+# Commands of the laboratory: a distribution of its own, which only those install who test and measure.
+_LABORATORY = "specgate.commands"
 
 
 class Commands(TyperGroup):
@@ -92,3 +96,20 @@ def print_finding(level: str, about: str, message: str) -> None:
 
 def print_json(value: Any) -> None:
     sys.stdout.write(json.dumps(value, ensure_ascii=False, indent=2, default=str) + "\n")
+
+
+def add_command(app: typer.Typer, name: str) -> None:
+    """Adds a command of the laboratory, or one that says what to install. Its name has the group's in front if it is in
+    one: `probe`, `advisories.verify`.
+    """
+    command = name.rpartition(".")[2]
+    for entry_point in entry_points(group=_LABORATORY, name=name):
+        app.command(command)(entry_point.load())
+        return
+
+    def missing() -> None:
+        """Needs the package specgate-lab; in a checkout: pip install ./lab."""
+        path = name.replace(".", " ")
+        raise ConfigError(f"`specgate {path}` needs the package specgate-lab; in a checkout: pip install ./lab")
+
+    app.command(command, context_settings={"allow_extra_args": True, "ignore_unknown_options": True})(missing)

@@ -1,21 +1,23 @@
 """`specgate serve`: runs the whole gateway on this machine."""
 
 import importlib.util
+import inspect
 import os
 import sys
 import threading
 import time
+from collections.abc import Callable
+from dataclasses import dataclass, fields
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, get_type_hints
 
 import typer
 
 from policies.facts import METHODS, UNKNOWN
 from serve import VERSION
-from serve.cli.key_service import first_key
+from serve.cli.keys import first_key
 from serve.cli.output import console
-from serve.cli.serving_options import Serving, with_serving
 from serve.config.access import AccessConfig, AccessMode
 from serve.config.compiled_policy import read_advisories
 from serve.config.exposure import open_gateway
@@ -39,6 +41,52 @@ WithRay = Annotated[
         "gateway replica]",
     ),
 ]
+Port = Annotated[int, typer.Option(envvar="SPECGATE_PORT", min=1, max=65535, help="Port of the gateway.")]
+AdminPort = Annotated[
+    int | None,
+    typer.Option(
+        envvar="SPECGATE_ADMIN_PORT", min=1, max=65535, help="Port of the admin API. [default: 8001, or the next]"
+    ),
+]
+Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Also print the replicas' logs.")]
+
+
+@dataclass(frozen=True, slots=True)
+class Serving:
+    """The operator's choices for serving; each is an option."""
+
+    port: Port = 8000
+    host: Annotated[str, typer.Option(envvar="SPECGATE_HOST", help="Address to listen on; 0.0.0.0 for all.")] = (
+        "127.0.0.1"
+    )
+    admin_port: AdminPort = None
+    access: Annotated[AccessMode | None, typer.Option(help="Overrides `access.mode`: whether clients need a key.")] = (
+        None
+    )
+    state_dir: Annotated[
+        Path | None, typer.Option("--state-dir", help="Folder of the keys. [default: ~/.local/state/specgate]")
+    ] = None
+    verbose: Verbose = False
+    stop_with_parent: Annotated[bool, typer.Option(help="Also stop when the parent process dies.")] = False
+
+
+def with_serving(command: Callable[..., None]) -> Callable[..., None]:
+    """Gives a command the options of `Serving`, in place of its parameter `serving`."""
+    hints = get_type_hints(Serving, include_extras=True)
+    options = [
+        inspect.Parameter(each.name, inspect.Parameter.KEYWORD_ONLY, default=each.default, annotation=hints[each.name])
+        for each in fields(Serving)
+    ]
+
+    def run(**given: Any) -> None:
+        serving = Serving(**{each.name: given.pop(each.name, each.default) for each in options})
+        command(**given, serving=serving)
+
+    own = inspect.signature(command, eval_str=True).parameters.values()
+    kept = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in own if each.name != "serving"]
+    run.__signature__ = inspect.Signature([*kept, *options])  # type: ignore[attr-defined]
+    run.__name__, run.__doc__ = command.__name__, command.__doc__
+    return run
 
 
 @with_serving

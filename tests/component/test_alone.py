@@ -123,7 +123,7 @@ async def test_what_needs_ray_says_which_extra_brings_it(tmp_path: Path) -> None
 async def test_keys_limits_and_usage_hold_in_one_process(tmp_path: Path) -> None:
     async with listening(answering()) as behind:
         access = {"mode": "required", "state_dir": str(tmp_path)}
-        from serve.cli.key_service import first_key
+        from serve.cli.keys import first_key
 
         config = config_of(behind.url, access=access)
         token = first_key(GatewayConfig.parse(config).access)
@@ -198,8 +198,7 @@ async def test_a_port_that_is_taken_is_told(tmp_path: Path) -> None:
     path.write_text(json.dumps(config_of("http://127.0.0.1:9")))
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        from serve.cli.serve import run_here
-        from serve.cli.serving_options import Serving
+        from serve.cli.serve import Serving, run_here
         from serve.errors import ConfigError
 
         with pytest.raises(ConfigError, match=str(port)):

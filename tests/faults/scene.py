@@ -210,7 +210,7 @@ class Scene:
 
     @staticmethod
     def _key(document: Mapping[str, Any]) -> dict[str, str]:
-        from serve.cli.key_service import first_key
+        from serve.cli.keys import first_key
         from serve.config.gateway import GatewayConfig
 
         return {"authorization": f"Bearer {first_key(GatewayConfig.parse(document).access)}"}

@@ -12,7 +12,7 @@ from serve.access.key_ring import KeyRing
 from serve.access.key_store import KeyStore
 from serve.access.token import is_token
 from serve.cli import app
-from serve.cli.key_service import first_key
+from serve.cli.keys import first_key
 from serve.config.access import RIGHTS, AccessConfig
 
 

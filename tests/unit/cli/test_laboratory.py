@@ -4,7 +4,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from serve.cli import laboratory
+from serve.cli import output
 from serve.cli.output import WRONG_INPUT, Commands
 from serve.config.gateway import GatewayConfig
 from serve.engine import kinds
@@ -16,7 +16,7 @@ SIM = {"models": {"m": {"family": "sim", "grammar": "hermes", "pools": {"p": {"k
 
 @pytest.fixture
 def without_laboratory(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (laboratory, kinds):
+    for module in (output, kinds):
         monkeypatch.setattr(module, "entry_points", lambda **_: ())
 
 
@@ -25,7 +25,7 @@ def without_laboratory(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_command_of_the_laboratory_says_what_to_install(arguments: list[str]) -> None:
     app = typer.Typer(cls=Commands)
     app.callback()(lambda: None)
-    laboratory.add_command(app, "probe")
+    output.add_command(app, "probe")
     result = CliRunner().invoke(app, arguments)
     assert result.exit_code == WRONG_INPUT
     assert "`specgate probe` needs the package specgate-lab" in result.stderr
@@ -41,7 +41,7 @@ def test_a_simulated_pool_says_what_to_install() -> None:
 def test_with_the_laboratory_its_commands_are_there() -> None:
     app = typer.Typer(cls=Commands)
     app.callback()(lambda: None)
-    laboratory.add_command(app, "conform")
+    output.add_command(app, "conform")
     assert "upstream-port" in CliRunner().invoke(app, ["conform", "--help"], terminal_width=200).stdout
 
 

@@ -14,7 +14,7 @@ from lab.simulation.traffic import lines_of
 from serve.cli.admin import LOCAL, Url, ask
 from serve.cli.output import FOUND, Json, console, print_json
 from serve.errors import ConfigError
-from serve.tools.doctor.decider import Decider
+from serve.tools.decider import Decider
 
 
 def plan(

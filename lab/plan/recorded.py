@@ -11,7 +11,7 @@ from lab.simulation.request import JSON, PROSE, TOOLS, SimRequest
 from lab.simulation.traffic import SESSIONS_BEGIN_S, Traffic, is_recorded_session, read_traffic
 from policies.classes import BIT, GROUPS
 from serve.errors import ConfigError, GatewayError
-from serve.tools.doctor.decider import Decider
+from serve.tools.decider import Decider
 
 _BYTES_PER_TOKEN = 4
 # Where a recording has neither the answer's length nor a limit.

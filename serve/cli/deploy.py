@@ -14,9 +14,8 @@ from serve.errors import ConfigError
 from serve.launch import submit
 from serve.launch.engines import check_engines
 from serve.launch.submit import split_applications
-from serve.tools.doctor.checkup import examine
-from serve.tools.doctor.decider import Decider
-from serve.tools.doctor.store import try_store
+from serve.tools.decider import Decider
+from serve.tools.doctor import examine, try_store
 
 
 def deploy(

@@ -13,10 +13,8 @@ from serve.cli.output import FOUND, Json, console, print_finding, print_json
 from serve.config import layers
 from serve.config.exposure import listening_host
 from serve.errors import ConfigError
-from serve.tools.doctor.checkup import examine, first_of
-from serve.tools.doctor.decider import Decider
-from serve.tools.doctor.engine_line import examine_line, stated_facts
-from serve.tools.doctor.store import try_store
+from serve.tools.decider import Decider
+from serve.tools.doctor import examine, examine_line, first_of, stated_facts, try_store
 
 _SHOWN_CAUSES = 3  # of a cell; `--json` has all
 _OURS = ("model", "pool", "kind", "settings", "opt_out", "proven", "canary_share", "qualification")  # not an engine's

@@ -10,7 +10,7 @@ import typer
 from serve.cli.output import FOUND, Json, print_json, print_table
 from serve.config.gateway import GatewayConfig
 from serve.launch import weights
-from serve.tools.doctor.checkup import first_of
+from serve.tools.doctor import first_of
 
 
 def fetch(

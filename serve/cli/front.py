@@ -28,8 +28,8 @@ from serve.errors import ConfigError
 from serve.gateway.engine_watch import look_up_of
 from serve.launch.alone import needs_ray
 from serve.launch.ports import require_free
-from serve.tools.doctor.checkup import examine, first_of
-from serve.tools.doctor.decider import Decider
+from serve.tools.decider import Decider
+from serve.tools.doctor import examine, first_of
 
 Urls = Annotated[
     list[str] | None, typer.Argument(help="Base URLs of engines, such as http://10.0.0.5:8000.", metavar="[URL]...")

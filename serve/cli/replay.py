@@ -7,9 +7,8 @@ import typer
 from rich.table import Table
 
 from serve.cli.output import FOUND, Json, console, print_json
-from serve.tools.doctor.decider import Decider
-from serve.tools.replay.compare import compare
-from serve.tools.replay.report import to_html
+from serve.tools.decider import Decider
+from serve.tools.replay import compare, to_html
 
 
 def replay(

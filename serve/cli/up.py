@@ -16,8 +16,8 @@ from serve.errors import ConfigError
 from serve.launch.check import CheckReport, check_file
 from serve.launch.cluster_file import ClusterFinding
 from serve.launch.memory import GIB
-from serve.tools.doctor.checkup import examine
-from serve.tools.doctor.decider import Decider
+from serve.tools.decider import Decider
+from serve.tools.doctor import examine
 
 _RENDERED = Path("run")
 

@@ -294,11 +294,9 @@ class ModelConfig(_Strict):
     def engine_seats(self, pool: str) -> int | None:
         """Returns how many sequences one replica runs at the same time; None if `max-num-seqs` is not stated."""
         settings = self.pools[pool]
-        if settings.kind == "sim":
-            simulated = settings.sim.get("max_num_seqs")
-            return simulated if isinstance(simulated, int) else None
-        args = self.engine_args_of(pool)
-        seats, ranks = args.get("max-num-seqs"), args.get("data-parallel-size", 1)
+        args = settings.sim if settings.kind == "sim" else self.engine_args_of(pool)
+        seats = args.get("max_num_seqs" if settings.kind == "sim" else "max-num-seqs")
+        ranks = args.get("data-parallel-size", 1)
         return seats * ranks if isinstance(seats, int) and isinstance(ranks, int) else None
 
     @model_validator(mode="after")

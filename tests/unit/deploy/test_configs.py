@@ -10,8 +10,8 @@ from serve.app import build
 from serve.config import layers
 from serve.config.gateway import GatewayConfig
 from serve.launch.submit import serve_document
-from serve.tools.doctor.checkup import examine
-from serve.tools.doctor.decider import Decider
+from serve.tools.decider import Decider
+from serve.tools.doctor import examine
 
 DEPLOY = Path(__file__).parents[3] / "deploy"
 CONFIGS = [

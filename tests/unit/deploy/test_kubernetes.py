@@ -11,8 +11,8 @@ import yaml
 
 from policies.vllm_options import KNOWN
 from serve.config.gateway import GatewayConfig
-from serve.tools.doctor.checkup import examine
-from serve.tools.doctor.decider import Decider
+from serve.tools.decider import Decider
+from serve.tools.doctor import examine
 from tests.unit.deploy.schemas import Problems, kubernetes_problems
 
 ROOT = Path(__file__).parents[3]

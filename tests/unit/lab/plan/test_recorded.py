@@ -8,7 +8,7 @@ import pytest
 from lab.plan.recorded import read
 from lab.simulation.site import default_config
 from serve.errors import ConfigError
-from serve.tools.doctor.decider import Decider
+from serve.tools.decider import Decider
 
 SYSTEM = {"role": "system", "content": "Be exact. " * 100}
 TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}

@@ -1,5 +1,6 @@
-"""What doctor finds in a pool's settings before an engine is started."""
+"""What doctor finds in a configuration before an engine is started: in settings, in secrets, in the store."""
 
+import asyncio
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -9,13 +10,15 @@ import pytest
 import yaml
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
+from support.limits_store import StoreServer, needs_server
 
 from policies import Advisory, load_advisories
 from policies.advisory import unknowns, unmet
 from policies.facts import PoolFacts
 from serve.config.compiled_policy import SHIPPED_ADVISORIES
-from serve.tools.doctor.checkup import examine
-from serve.tools.doctor.decider import Decider
+from serve.config.gateway import GatewayConfig
+from serve.tools.decider import Decider
+from serve.tools.doctor import examine, secret_findings, try_store
 
 STALE = {"pipeline-parallel-size": 2, "async-scheduling": False}
 
@@ -181,3 +184,79 @@ def test_every_advisory_is_found_where_a_pool_is_affected(tmp_path: Path) -> Non
     findings = findings_of({each.id: pool_of(each) for each in ADVISORIES}, tmp_path)
     found = {(each["model"], each["advisory"]) for each in findings}
     assert [each.id for each in ADVISORIES if (each.id, each.id) not in found] == []
+
+
+def findings(**pool: Any) -> list[str]:
+    model = {"family": "qwen3", "grammar": "hermes", "pools": {"p": pool}}
+    return [text for *_, text in secret_findings(GatewayConfig.parse({"models": {"m": model}}))]
+
+
+def test_a_key_that_is_not_here_is_told(tmp_path: Path) -> None:
+    (tmp_path / "key").write_text("k")
+    remote = {"kind": "remote", "url": "http://there"}
+    assert findings(**remote) == []
+    assert findings(**remote, api_key_file=str(tmp_path / "key")) == []
+    (said,) = findings(**remote, api_key_file=str(tmp_path / "none"))
+    assert "models.m.pools.p.api_key_file" in said
+
+
+@pytest.mark.parametrize(
+    "pool",
+    [
+        {"env": {"HF_TOKEN": "canary"}},
+        {"env": {"OTEL_EXPORTER_OTLP_HEADERS": "canary"}},
+        {"engine_args": {"hf_token": "canary"}},
+        {"ray_actor_options": {"runtime_env": {"env_vars": {"AWS_SECRET_ACCESS_KEY": "canary"}}}},
+    ],
+)
+def test_a_secret_in_the_configuration_is_told_by_name(pool: dict[str, Any]) -> None:
+    (said,) = findings(**pool)
+    assert "Ray's dashboard shows" in said
+    assert "canary" not in said
+
+
+def test_what_only_looks_like_a_secret_is_none() -> None:
+    assert findings(env={"TOKENIZERS_PARALLELISM": "false"}, engine_args={"hf-token": True}) == []
+
+
+def config(url: str | None, enabled: bool = True) -> GatewayConfig:
+    limits: dict[str, Any] = {"enabled": enabled, **({"store": {"url": url}} if url else {})}
+    model = {"family": "qwen3", "grammar": "hermes", "pools": {"p": {"kind": "sim"}}}
+    return GatewayConfig.parse({"models": {"m": model}, "rate_limits": limits})
+
+
+def test_nothing_is_said_where_no_store_is_configured() -> None:
+    assert try_store(config(None)) is None
+
+
+def test_a_store_without_limits_has_no_effect() -> None:
+    assert try_store(config("redis://127.0.0.1:1", enabled=False)) == (
+        "warning", "rate_limits.store has no effect: limits are off, see rate_limits.enabled"
+    )  # fmt: skip
+
+
+def test_a_store_that_is_not_there_is_a_warning_with_its_address() -> None:
+    found = try_store(config("redis://127.0.0.1:1"))
+    assert found is not None
+    assert found[0] == "warning"
+    assert "127.0.0.1:1 can't be used" in found[1]
+
+
+@needs_server
+@pytest.mark.parametrize(
+    ("options", "level", "said"),
+    [
+        ((), "info", "answers from here"),
+        (("--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru"), "warning", "noeviction"),
+    ],
+)
+async def test_a_store_that_answers_is_named(tmp_path: Path, options: tuple[str, ...], level: str, said: str) -> None:
+    server = StoreServer(tmp_path, *options)
+    await server.start()
+    try:
+        found = await asyncio.to_thread(try_store, config(server.config.url))
+    finally:
+        server.stop()
+    assert found is not None
+    assert found[0] == level
+    assert said in found[1]

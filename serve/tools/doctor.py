@@ -1,28 +1,55 @@
-"""Finds problems of a configuration by making the decision for every kind of request."""
+"""Finds what is wrong with a configuration, or with the command line of an engine.
 
+Most of it by making the decision for every kind of request; the rest by looking where keys, secrets and the store are.
+"""
+
+import asyncio
 import dataclasses
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import yaml
 from msgspec.structs import asdict
 
-from policies import Advisory, Decision, Override, PoolFacts, RequestFeatures, compile_policy, decide
+from policies import (
+    Advisory,
+    Decision,
+    Override,
+    PolicyError,
+    PolicySettings,
+    PoolFacts,
+    RequestFeatures,
+    compile_policy,
+    decide,
+)
 from policies.classes import BIT
+from policies.command_facts import facts_of_command
+from policies.command_line import read_command
 from policies.explain import tried_cures
 from policies.freshness import MAX_AGE_DAYS, NEWER_ENGINE, age_days, newest_checked
 from policies.policy import Policy
 from policies.qualification import standing
+from policies.vllm_options import full_names
 from serve.access.key_file import read_key_file
+from serve.config.compiled_policy import read_advisories
 from serve.config.exposure import open_gateway
-from serve.config.gateway import GatewayConfig
+from serve.config.gateway import GatewayConfig, PolicyConfig
 from serve.config.grammar import grammar_findings
-from serve.config.lint import contradictions, graph_findings, missing_folders, seat_findings, unknown_options
+from serve.config.lint import (
+    contradictions,
+    graph_findings,
+    missing_folders,
+    seat_findings,
+    uncovered_steps,
+    unknown_options,
+)
+from serve.config.pool import PoolConfig
 from serve.config.qualifications import read_qualifications
-from serve.errors import ConfigError
-from serve.tools.doctor.decider import Decider
-from serve.tools.doctor.expected_gain import expected_gain
-from serve.tools.doctor.secret_places import secret_findings
+from serve.errors import ConfigError, SharedStateError
+from serve.tools.decider import Decider
 
 _TOOLS = {"tools": 1, "tool_choice": "auto", "stream": True}
 # Kinds of request that users send; each is tried with and without thinking.
@@ -45,6 +72,17 @@ _STOCK_PARSERS = {
 _IMPORTANT_FACTS = ("family", "engine", "engine_version", "drafter", "tool_parser", "hybrid", "prefix_caching")
 _ENGINE_FACTS = ("engine", "engine_version")  # every pool should state these
 _MOST_NAMES = 5  # of advisories in a sentence; all of them are in the rows of requests
+_GOLDEN = "InferenceX golden acceptance lengths, SPEED-Bench coding, thinking on"
+# (family, method, tokens per step with 1, 2, ... drafted tokens, source)
+_PUBLISHED: tuple[tuple[str, str, tuple[float, ...], str], ...] = (
+    ("kimi*", "eagle3", (1.83, 2.43, 2.88, 3.24, 3.46, 3.62, 3.71, 3.77), f"{_GOLDEN}, Kimi-K2.5-NVFP4"),
+    ("qwen3.[5-9]*", "mtp", (1.93, 2.73, 3.39, 3.97, 4.41, 4.80, 5.04, 5.21), f"{_GOLDEN}, Qwen3.5-397B"),
+)
+_TOOL_TEXT = "tool calls gain most: 3.7-3.8 tokens per step with 3 drafted (model card of kimi-k2.5-eagle3, BFCL)"
+_SECRET_ARGS = ("api-key", "hf-token")
+_SECRET_NAME = re.compile(r"(^|_)(KEY|TOKEN|SECRET|PASSWORD|OTLP\w*_HEADERS)$", re.IGNORECASE)
+if TYPE_CHECKING:
+    from serve.limits.store import RedisStore
 
 
 def examine(decider: Decider, host: str | None = None, store: tuple[str, str] | None = None) -> dict[str, Any]:
@@ -90,11 +128,44 @@ def examine(decider: Decider, host: str | None = None, store: tuple[str, str] | 
     }
 
 
-def _of_pools(level: str, found: Iterable[tuple[str, str, str]]) -> Iterator[dict[str, Any]]:
-    return (_finding(level, text, model, pool) for model, pool, text in found)
+def examine_line(words: Sequence[str], stated: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the facts that a command line tells, and what the shipped advisories forbid there.
+
+    Raises:
+        PolicyError: The line starts no known engine or can't be read, or a stated fact is none.
+    """
+    command = read_command(words)
+    facts = facts_of_command(command, stated)
+    policy = compile_policy((facts,), read_advisories(PolicyConfig()), PolicySettings())
+    graphs = uncovered_steps(facts, full_names(command.args)) if command.engine == "vllm" else ()
+    return {
+        "engine": command.engine,
+        "model": command.model,
+        "left_open": sorted(command.unknown),
+        **_examine_engine(policy, graphs),
+    }
 
 
-def examine_engine(policy: Policy, graphs: Iterable[str]) -> dict[str, Any]:
+def stated_facts(texts: Sequence[str]) -> dict[str, Any]:
+    """Returns facts from texts such as `engine_version=0.32.0` and `settings.page_size=1`.
+
+    Raises:
+        PolicyError: A text has no `=`.
+    """
+    stated: dict[str, Any] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals or not name:
+            raise PolicyError(f"--fact {text!r}: write NAME=VALUE, for example engine_version=0.32.0")
+        read = value if name.endswith("_version") else yaml.safe_load(value)
+        if name.startswith("settings."):
+            stated.setdefault("settings", {})[name.removeprefix("settings.")] = read
+        else:
+            stated[name] = read
+    return stated
+
+
+def _examine_engine(policy: Policy, graphs: Iterable[str]) -> dict[str, Any]:
     """Returns what is to be said of one engine that stands alone, as plain values."""
     (facts,) = policy.facts
     rows = [_engine_row(policy, features) for features in _requests(policy, facts.model)]
@@ -118,6 +189,10 @@ def examine_engine(policy: Policy, graphs: Iterable[str]) -> dict[str, Any]:
     ]
     healthy = not any(each["advisory"] and each["level"] == "error" for each in findings)
     return {"healthy": healthy, "facts": facts.to_dict(), "requests": rows, "findings": findings}
+
+
+def _of_pools(level: str, found: Iterable[tuple[str, str, str]]) -> Iterator[dict[str, Any]]:
+    return (_finding(level, text, model, pool) for model, pool, text in found)
 
 
 def _engine_row(policy: Policy, features: RequestFeatures) -> dict[str, Any]:
@@ -453,3 +528,66 @@ def _effects(decision: Decision, advisories: dict[str, Advisory], *, usual: bool
             yield reason.advisory, uncovered, f"a confirmed hazard on pool {decision.pool}, and no pool is free of it"
         elif reason.effect in ("warn", "optimistic"):
             yield reason.advisory, "warning", f"suspected on pool {decision.pool} ({reason.effect})"
+
+
+def expected_gain(facts: PoolFacts) -> str | None:
+    """Returns a sentence on the gain of speculation on such a pool, or None if nothing is published."""
+    drafted = facts.num_speculative_tokens
+    for family, method, lengths, source in _PUBLISHED:
+        if fnmatchcase(facts.family or "", family) and facts.method == method and drafted:
+            length = lengths[min(drafted, len(lengths)) - 1]
+            note = f"; {_TOOL_TEXT}" if method == "eagle3" else ""
+            return f"about {length:.1f} tokens per step with {drafted} drafted ({source}){note}"
+    return None
+
+
+def secret_findings(config: GatewayConfig) -> Iterator[tuple[str, str, str]]:
+    """Yields (model, pool, what is wrong); a warning each, because the gateway's nodes may differ from this one."""
+    for name, model, pool, settings in config.each_pool():
+        key = settings.api_key(f"models.{name}.pools.{pool}")
+        try:
+            if key is not None:
+                key.read()
+        except ConfigError as error:
+            yield name, pool, str(error)
+        args = model.engine_args_of(pool)
+        shown = [f"engine_args {each}" for each in _SECRET_ARGS if isinstance(args.get(each), str)]
+        shown += [each for each in _variables(settings) if _SECRET_NAME.search(each)]
+        if shown:
+            yield (
+                name,
+                pool,
+                f"Ray's dashboard shows {', '.join(shown)}: set it in the environment of the nodes instead",
+            )
+
+
+def _variables(settings: PoolConfig) -> Mapping[str, Any]:
+    runtime_env = settings.ray_actor_options.get("runtime_env") or {}
+    return {**runtime_env.get("env_vars", {}), **settings.env}
+
+
+def try_store(config: GatewayConfig) -> tuple[str, str] | None:
+    """Returns (level, what was found); None if no store is configured.
+
+    It is never an error: where `doctor` runs need not be where the ledger does, and a cluster serves without its store.
+    """
+    store = config.rate_limits.store
+    if store is None:
+        return None
+    if not config.counts_usage:
+        return "warning", "rate_limits.store has no effect: limits are off, see rate_limits.enabled"
+    from serve.limits.store import RedisStore  # only here: nobody else waits for a client of Redis
+
+    return asyncio.run(_described(RedisStore(store)))
+
+
+async def _described(store: "RedisStore") -> tuple[str, str]:
+    try:
+        name, forgets = await store.describe()
+    except SharedStateError as error:
+        return "warning", f"{error} Each cluster spends its last share of each limit until it does."
+    finally:
+        await store.close()
+    if forgets:
+        return "warning", f"{name} forgets limits when its memory is full: set its maxmemory-policy to noeviction"
+    return "info", f"the store of limits answers from here: {name}"

@@ -1,1 +1,0 @@
-"""Compares two policies on recorded traffic."""

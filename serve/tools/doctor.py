@@ -108,6 +108,7 @@ def examine(decider: Decider, host: str | None = None, store: tuple[str, str] | 
         *_qualified(policy),
         *_unusable_verdicts(decider.config),
         *_access_file(decider.config),
+        *_idle_salt(decider.config),
         *_unstated_methods(decider.config),
         *(_finding("warning", text, model) for model, text in grammar_findings(decider.config.models)),
         *_holes(policy),
@@ -340,6 +341,17 @@ def _access_file(config: GatewayConfig) -> Iterator[dict[str, Any]]:
         read_key_file(file)
     except ConfigError as error:
         yield _finding("error" if file.exists() else "warning", str(error))
+
+
+def _idle_salt(config: GatewayConfig) -> Iterator[dict[str, Any]]:
+    access = config.access
+    if access.mode == "off" and access.cache_salt == "tenant" and "cache_salt" in access.model_fields_set:
+        text = (
+            "access.cache_salt has no effect while access.mode is `off`: without keys there are no tenants to tell "
+            "apart, and all callers share the engines' prompt caches; set access.mode to `required`, or leave "
+            "cache_salt out"
+        )
+        yield _finding("warning", text)
 
 
 def _pool_findings(policy: Policy, where: str = "in `facts`") -> Iterator[dict[str, Any]]:

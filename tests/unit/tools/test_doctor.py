@@ -260,3 +260,22 @@ async def test_a_store_that_answers_is_named(tmp_path: Path, options: tuple[str,
     assert found is not None
     assert found[0] == level
     assert said in found[1]
+
+
+@pytest.mark.parametrize(
+    ("access", "is_told"),
+    [
+        ({"mode": "off", "cache_salt": "tenant"}, True),
+        ({"cache_salt": "tenant"}, True),
+        ({"cache_salt": "off"}, False),
+        ({}, False),
+        ({"mode": "required", "file": "/keys.yaml", "cache_salt": "tenant"}, False),
+    ],
+)
+def test_a_cache_salt_that_no_key_gives_effect_to_is_told(access: dict[str, str], is_told: bool) -> None:
+    pool = {"kind": "remote", "url": "http://there", "facts": {"method": "none"}}
+    model = {"family": "qwen3", "grammar": "hermes", "pools": {"p": pool}}
+    report = examine(Decider(GatewayConfig.parse({"models": {"m": model}, "access": access})))
+    told = [each["message"] for each in report["findings"] if "cache_salt" in each["message"]]
+    assert bool(told) is is_told
+    assert all("set access.mode to `required`" in text for text in told)

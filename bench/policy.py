@@ -26,8 +26,7 @@ from policies import (
     load_advisories,
 )
 from serve.config.compiled_policy import compile_for
-from serve.config.gateway import GatewayConfig
-from serve.config.requests import RequestsConfig
+from serve.config.gateway import GatewayConfig, RequestsConfig
 from serve.load.live_load import LiveLoad
 from serve.request.body_reader import RequestReader
 from serve.request.completion import parse

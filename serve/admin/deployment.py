@@ -14,8 +14,7 @@ from serve.access.live import LiveAccess, OpenAccess
 from serve.admin.app import AdminRoutes
 from serve.admin.audit import AuditLog
 from serve.admin.replicas import GatewayReplicas, Watch
-from serve.config.admin import AdminConfig
-from serve.config.gateway import GatewayConfig
+from serve.config.gateway import AdminConfig, GatewayConfig
 from serve.errors import ConfigError, SharedStateError
 from serve.http1.listener import Listener
 from serve.http1.server import protocol_factory

@@ -13,12 +13,12 @@ from rich.markup import escape
 
 from serve.admin.audit import verify
 from serve.cli.output import FOUND, Json, console, print_json, print_table
-from serve.config.admin import DEFAULT_PORT
+from serve.config.gateway import DEFAULT_ADMIN_PORT
 from serve.errors import ConfigError
 from serve.limits.book import dimensions, instant, read
 from serve.limits.usage import USAGE_COLUMNS
 
-LOCAL = f"http://127.0.0.1:{DEFAULT_PORT}"  # where `specgate serve` puts it
+LOCAL = f"http://127.0.0.1:{DEFAULT_ADMIN_PORT}"  # where `specgate serve` puts it
 _TIMEOUT_S = 10.0
 
 Url = Annotated[

@@ -13,17 +13,13 @@ from policies.facts import UNKNOWN
 from policies.qualification import Unqualified
 from serve.config import layers
 from serve.config.access import AccessConfig, ReservedClass
-from serve.config.admin import AdminConfig
 from serve.config.exposure import unspoken_tls
 from serve.config.grammar import raw_text_problems, resolved
-from serve.config.http import HttpConfig
 from serve.config.names import ModelNames, ambiguous
 from serve.config.pool import Count, ModelConfig, Name, PoolConfig, Seconds, _Strict
 from serve.config.problems import problems_of
 from serve.config.quarantine import EchoConfig, QuarantineConfig
 from serve.config.rate_limits import RateLimitsConfig
-from serve.config.requests import RequestsConfig
-from serve.config.telemetry import TelemetryConfig
 from serve.errors import ConfigError
 
 # What configurations of other programs have, which `serve.discovery` reads.
@@ -34,6 +30,140 @@ _LEARNABLE = frozenset(field.name for field in dataclasses.fields(PoolFacts)) - 
     "model", "pool", "kind", "proven", "canary_share", "qualification",
 }  # fmt: skip
 _OF_OTHERS = frozenset((OF_LITELLM, *OF_ROUTERS, "proxy_config", "services", "servingEngineSpec", "kind"))
+Origin = Annotated[str, Field(pattern=r"^(\*|[a-z][a-z0-9+.-]*://[^/\s?#@A-Z]+)$", max_length=253)]
+# With a path: an exporter adds none, and collectors take spans at `/v1/traces`.
+TracesUrl = Annotated[str, Field(pattern=r"^https?://[^/\s]+/\S+$", max_length=2048)]
+HeaderName = Annotated[str, Field(pattern=r"^[a-z0-9!#$%&'*+.^_`|~-]+$", max_length=128)]
+FieldName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_-]*$", max_length=128)]
+HostName = Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$", max_length=253)]
+
+# They frame the message, belong to one connection, or are set by the gateway itself.
+_NEVER_PASSED = frozenset(
+    {"authorization", "connection", "content-encoding", "content-length", "content-type", "cookie", "expect", "host",
+     "keep-alive", "proxy-authorization", "te", "trailer", "transfer-encoding", "upgrade", "x-request-id"}
+)  # fmt: skip
+DEFAULT_ADMIN_PORT = 8001
+
+
+class AdminConfig(_Strict):
+    """The admin API: a port of its own for all that is not inference.
+
+    Attributes:
+        host: Address to listen on: loopback, or the head node's private one.
+        port: On the head node.
+        tls_certfile: PEM file of the certificate; without one, plain HTTP.
+        tls_keyfile: PEM file of its key.
+        names: Host names it serves beside addresses, `localhost` and `host`. Without access control it refuses others,
+            which protects it from DNS rebinding.
+        audit_dir: Folder of the audit log, on the head node; without one, lines are only kept in memory.
+        audit_key_file: Key that seals the audit log, outside of `audit_dir`, made if missing. By default `audit.key` in
+            `access.state_dir`; without either, lines have no seal.
+        rerun_content: Keep what engines sent for the last 50 rerun requests of each gateway replica, for keys with the
+            scope `content`. Each access is audited.
+    """
+
+    host: Annotated[str, Field(min_length=1, max_length=253)] = "127.0.0.1"
+    port: Annotated[int, Field(ge=1, le=65535)] = DEFAULT_ADMIN_PORT
+    tls_certfile: str | None = None
+    tls_keyfile: str | None = None
+    names: tuple[Annotated[str, Field(pattern=r"^[a-z0-9.-]+$", max_length=253)], ...] = ()
+    audit_dir: str | None = None
+    audit_key_file: str | None = None
+    rerun_content: bool = False
+
+    @model_validator(mode="after")
+    def _tls_is_whole(self) -> Self:
+        if (self.tls_certfile is None) != (self.tls_keyfile is None):
+            raise ValueError("tls_certfile and tls_keyfile go together")
+        return self
+
+    @model_validator(mode="after")
+    def _key_is_elsewhere(self) -> Self:
+        if self.audit_key_file is not None:
+            if self.audit_dir is None:
+                raise ValueError("audit_key_file seals the log in audit_dir, which is not set")
+            if Path(self.audit_key_file).is_relative_to(self.audit_dir):
+                raise ValueError("audit_key_file is in audit_dir: whoever can write there could seal lines of his own")
+        return self
+
+    def audit_key(self, state_dir: str | None) -> Path | None:
+        """Returns the file of the key that seals the audit log; None without a seal."""
+        if self.audit_key_file is not None:
+            return Path(self.audit_key_file)
+        if self.audit_dir is None or state_dir is None:
+            return None
+        path = Path(state_dir) / "audit.key"
+        return None if path.is_relative_to(self.audit_dir) else path
+
+    @property
+    def url(self) -> str:
+        """The admin API's base URL, as somebody on the same machine reaches it."""
+        host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.host, self.host)
+        scheme = "http" if self.tls_certfile is None else "https"
+        return f"{scheme}://{f'[{host}]' if ':' in host else host}:{self.port}"
+
+
+class RequestsConfig(_Strict):
+    """Rules for what a request may hold, and for what of it reaches an engine.
+
+    Attributes:
+        mode: Unknown fields of a body: `open` passes them byte for byte, `strict` refuses them.
+        pass_headers: Further headers of the client, in lower case, that engines get.
+        pass_fields: Fields that engines get although the gateway would refuse or strip them, or does not know them.
+        media_hosts: Hosts from which engines may fetch images, video and audio; `data:` URLs are always allowed.
+        max_n: Choices of one request.
+        max_prompts: Prompts of one text completion.
+        max_top_logprobs: Alternatives for each token.
+        max_logit_bias: Tokens with a bias.
+    """
+
+    mode: Literal["open", "strict"] = "open"
+    pass_headers: tuple[HeaderName, ...] = ()
+    pass_fields: tuple[FieldName, ...] = ()
+    media_hosts: tuple[HostName, ...] = ()
+    max_n: Count = 4
+    max_prompts: Annotated[int, Field(ge=1, le=10_000)] = 16
+    max_top_logprobs: Count = 20
+    max_logit_bias: Count = 300
+
+    @field_validator("pass_headers")
+    @classmethod
+    def _may_be_passed(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        for name in names:
+            if name in _NEVER_PASSED or name.startswith("x-specgate-"):
+                raise ValueError(f"the header {name!r} is never passed on: the gateway sets or withholds it itself")
+        return names
+
+
+class TelemetryConfig(_Strict):
+    """Traces, and what the log says of requests. How lines are written is Ray Serve's `logging_config`.
+
+    Attributes:
+        traces_endpoint: Where the gateway and all vLLM engines send spans, by OTLP over HTTP, such as
+            `http://collector:4318/v1/traces`. If not given, the gateway follows the OTEL_* variables, and engines send
+            none.
+        client_traces: `continue`: a request's spans join its client's trace. `link`: they form a trace of their own
+            with a link to the client's, unknown to engines.
+        log_requests: Share of requests with a log line, from 0 to 1. Requests with a 5xx, a further attempt or a rerun
+            always have one. If not given, only engines' faults are logged, as warnings.
+        warnings_per_minute: Warnings about requests for each gateway replica, pool and kind.
+    """
+
+    traces_endpoint: TracesUrl | None = None
+    client_traces: Literal["continue", "link"] = "continue"
+    log_requests: Annotated[float, Field(ge=0, le=1)] | None = None
+    warnings_per_minute: Count = 6
+
+
+class HttpConfig(_Strict):
+    """The rights of web pages.
+
+    Attributes:
+        cors_origins: Sites whose pages may use the inference routes, as `https://app.example.com`, or `*` for all. No
+            page of another site ever reaches an operator's route.
+    """
+
+    cors_origins: tuple[Origin, ...] = ()
 
 
 class LimitsConfig(_Strict):

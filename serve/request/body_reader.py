@@ -5,8 +5,7 @@ from collections.abc import Callable, Mapping
 from msgspec import UNSET, Struct
 
 from policies import RequestFeatures
-from serve.config.gateway import GatewayConfig
-from serve.config.requests import RequestsConfig
+from serve.config.gateway import GatewayConfig, RequestsConfig
 from serve.errors import InvalidRequestError
 from serve.request.completion import (
     ANY_FIELDS,

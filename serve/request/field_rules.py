@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Raw
 from msgspec.structs import astuple
 
-from serve.config.requests import RequestsConfig
+from serve.config.gateway import RequestsConfig
 from serve.errors import InvalidRequestError
 from serve.request.completion import NONE, CompletionRequest, EngineFields, is_list, not_allowed
 from serve.request.media import MediaRules

@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 import msgspec
 from msgspec import Raw, Struct
 
-from serve.config.requests import RequestsConfig
+from serve.config.gateway import RequestsConfig
 from serve.errors import InvalidRequestError
 from serve.request.completion import NONE, holds, not_allowed
 from serve.request.long_json import decode

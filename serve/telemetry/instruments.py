@@ -19,7 +19,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
 from opentelemetry.trace import Span, SpanKind
 
-from serve.config.telemetry import TelemetryConfig
+from serve.config.gateway import TelemetryConfig
 from serve.telemetry.metrics import Metrics
 from serve.telemetry.request_log import RequestLog
 from serve.telemetry.spans import Attribute, child_span, exporter_name, server_span, span_exporter

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from serve.config.telemetry import TelemetryConfig
+from serve.config.gateway import TelemetryConfig
 
 log = logging.getLogger("ray.serve.specgate.requests")
 

@@ -18,7 +18,7 @@ from support.tokens import QWEN_MARKERS, asking, qwen_call, resuming
 
 from lab.scripted.tokens import TokenFault, TokenModel
 from serve.access.principal import ANONYMOUS, Principal
-from serve.config.telemetry import TelemetryConfig
+from serve.config.gateway import TelemetryConfig
 from serve.errors import InvalidApiKeyError
 from serve.telemetry.instruments import Telemetry
 

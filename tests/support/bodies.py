@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from serve.config.requests import RequestsConfig
+from serve.config.gateway import RequestsConfig
 from serve.errors import InvalidRequestError
 from serve.request.body_reader import RequestReader
 

@@ -10,7 +10,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from support.sims import engine, serving
 
-from policies import wilson
+from lab.probe.interval import wilson
 
 
 def options(url, *more):

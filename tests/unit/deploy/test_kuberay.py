@@ -11,8 +11,7 @@ import pytest
 import yaml
 
 from serve.config import layers
-from serve.config.admin import AdminConfig
-from serve.config.gateway import GatewayConfig
+from serve.config.gateway import AdminConfig, GatewayConfig
 from serve.launch.cluster_file import FLAGS
 from serve.launch.submit import split_applications
 from tests.unit.deploy.schemas import ray_service_validator

@@ -14,7 +14,7 @@ import yaml
 from support.monitoring import MONITORING, dashboard, expressions, rules
 from support.promql import Query, Selector, read
 
-from serve.config.admin import DEFAULT_PORT
+from serve.config.gateway import DEFAULT_ADMIN_PORT
 
 ROOT = MONITORING.parents[1]
 PANELS = [panel for panel in dashboard()["panels"] if panel["type"] != "row"]
@@ -129,7 +129,7 @@ def test_the_files_for_compose_and_kubernetes_name_files_that_exist() -> None:
             assert (MONITORING / volume.split(":")[0]).is_file()
     assert load("prometheus.yaml")["rule_files"] == ["rules.yaml"]
     (target,) = load("prometheus.yaml")["scrape_configs"][0]["static_configs"][0]["targets"]
-    assert target == f"127.0.0.1:{DEFAULT_PORT}"
+    assert target == f"127.0.0.1:{DEFAULT_ADMIN_PORT}"
     kustomization = load("kustomization.yaml")
     (files,) = (each["files"] for each in kustomization["configMapGenerator"])
     assert all((MONITORING / name).is_file() for name in (*kustomization["resources"], *files))

@@ -7,7 +7,7 @@ import pytest
 from msgspec import UNSET
 from support.bodies import problem, sent
 
-from serve.config.requests import RequestsConfig
+from serve.config.gateway import RequestsConfig
 from serve.request.body_reader import RequestReader
 from serve.request.completion import EngineFields
 from serve.request.field_rules import ACTIONS, REFUSE, STRIP

@@ -3,7 +3,7 @@
 import pytest
 from pydantic import ValidationError
 
-from serve.config.telemetry import TelemetryConfig
+from serve.config.gateway import TelemetryConfig
 from serve.telemetry.instruments import Telemetry
 from serve.telemetry.spans import exporter_name
 

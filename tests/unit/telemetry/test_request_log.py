@@ -14,7 +14,7 @@ import pytest
 from ray._common.formatters import JSONFormatter
 from ray.serve._private.logging_utils import ServeFormatter
 
-from serve.config.telemetry import TelemetryConfig
+from serve.config.gateway import TelemetryConfig
 from serve.telemetry import request_log
 from serve.telemetry.request_log import RequestLog, keep_writing, log_error, log_fault
 

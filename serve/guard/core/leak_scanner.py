@@ -19,7 +19,8 @@ from serve.guard.core.markup import MARKUP, RUN_IN_JSON, canonical, half_marker,
 from serve.guard.core.quotation import MOST_OF_A_LINE, Quotation
 from serve.guard.core.shape import AHEAD, OPENINGS, MarkerPlace, MarkerShape, shape_of, shape_of_object, words_of_a_call
 
-_OPENING = re.compile(rf"{MARKUP.pattern}|\{{")  # a bracket may begin a call that has lost its marker
+# A bracket may begin a call, or a list of calls, that has lost its marker.
+_OPENING = re.compile(rf"{MARKUP.pattern}|\{{|\[(?=\s*[\[{{]|\s+\Z)")
 _TAGS = ("<tool_call", "<function", "<parameter")
 _MOST_WAITING = 4096  # characters of markup without end inside a string of JSON
 
@@ -173,7 +174,7 @@ class LeakScanner:
     def _shape(self, text: str, match: re.Match[str], *, ended: bool) -> MarkerShape:
         """Returns what a marker is where it stands."""
         marker = match.group()
-        if marker == "{":
+        if marker in ("{", "["):
             return self._shape_of_object(text, match.start(), ended=ended)
         if self._json:
             return self._shape_in_json(text, match, ended=ended)
@@ -206,8 +207,7 @@ class LeakScanner:
     def _shape_of_object(self, text: str, start: int, *, ended: bool) -> MarkerShape:
         """Returns what a bracket of JSON is: stray, where it begins a line and a call to a tool without its marker."""
         quotation = self._quotation
-        begins_line = quotation.line_is_blank or quotation.line.strip() == "["
-        if self._json or self._thoughts or not self._tools or not begins_line or quotation.kind:
+        if self._json or self._thoughts or not self._tools or not quotation.line_is_blank or quotation.kind:
             return MarkerShape.MENTION
         return shape_of_object(text[start : start + AHEAD], self._tools, ended=ended)
 

@@ -387,3 +387,12 @@ def test_a_call_that_was_lost_in_the_text_is_followed_by_no_other() -> None:
     ]
     assert [out for each in sent for out in guard.feed(each)] == []
     assert guard.state is GuardState.RERUN
+
+
+@pytest.mark.parametrize("size", [1, 3, 1000])
+def test_nothing_of_a_list_of_calls_written_as_text_stays_in_front_of_the_reruns_call(size: int) -> None:
+    written = f'[{{"name": "get_weather", "arguments": {GOOD}}}]'
+    pieces = [chunk({"content": written[place : place + size]}) for place in range(0, len(written), size)]
+    rerun = [chunk(calls(call(0, "get_weather", GOOD))), chunk({}, "tool_calls")]
+    message = read(through(Guard(GuardConfig(), tools_request()), [*pieces, chunk({}, "stop")], rerun))
+    assert (message["content"], calls_of(message)) == ("", [("get_weather", json.loads(GOOD))])

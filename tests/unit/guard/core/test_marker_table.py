@@ -277,9 +277,13 @@ OBJECTS = {
 
 
 @pytest.mark.parametrize("size", [1, 3, 1000])
-@pytest.mark.parametrize("before", ["", "I look.\n", "[", "[\n  "])
+@pytest.mark.parametrize("before", ["", "I look.\n"])
+@pytest.mark.parametrize("list_", ["", "[", "[\n  ", " [[ "])
 @pytest.mark.parametrize("call", OBJECTS.values(), ids=OBJECTS)
-def test_an_object_that_is_a_call_without_its_markup_is_stray(call: str, before: str, size: int) -> None:
+def test_an_object_or_list_of_calls_without_markup_is_stray_from_its_first_bracket_on(
+    call: str, list_: str, before: str, size: int
+) -> None:
+    before, call = before + list_[: len(list_) - len(list_.lstrip())], list_.lstrip() + call
     assert scanned(cut(before + call, size)) == (before, call, MarkerShape.STRAY, False)
     other = before + call.replace("bash", "mop")
     assert scanned(cut(other, size)) == (other, "", MarkerShape.MENTION, False)
@@ -298,6 +302,11 @@ def test_an_object_that_is_a_call_without_its_markup_is_stray(call: str, before:
         '{"bash": {"name": "bash", "arguments": {}}}',
         "{bash}",
         '{"name": "bash"',
+        '[{"name": "bash"',
+        "[",
+        "[ \n]",
+        "[bash] is a [{name}](url)",
+        '[{"name": "bash", "version": "5.2"}]',
     ],
 )
 def test_an_object_that_is_no_call_or_stands_in_a_sentence_is_text(text: str, size: int) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from serve.guard.core.history_ids import HistoryIds
-from serve.guard.core.json_ahead import closing_brackets, open_after
+from serve.guard.core.json_prefix import closing_brackets, open_after
 from serve.parsing.arguments import means_nothing
 from serve.parsing.strict_json import loads
 

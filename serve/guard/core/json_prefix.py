@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
-from serve.guard.core.json_ahead import MOST_OPEN, STATES, read_ahead
+import msgspec
 
-_LONG = 128  # characters, from which on it pays to read ahead
 # Between two tokens. Grammars allow any amount, and models that are lost in one write nothing else from there on
 # (vllm-project/vllm#38696, #55313); whoever indents a document needs a few dozen.
 MOST_SPACE = 512
 _PLAIN = re.compile(r'[^"\\\x00-\x1f]*')
 _ESCAPES = re.compile(r'(?:\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})[^"\\\x00-\x1f]*+)*+')
+_MOST_OPEN = 500  # brackets; no tool takes arguments as deep, and parsers give up at about 900
 _SPACES = " \t\n\r"
 _SPACE = re.compile(f"[{_SPACES}]*")
 _DIGITS = re.compile(r"[0-9]*")
@@ -35,6 +35,22 @@ _NUMBER: dict[str, dict[str, str]] = {
 _DIGITS_FOLLOW = frozenset({"int", "frac", "power"})
 _NUMBER_MAY_END = frozenset({"zero", "int", "frac", "power"})
 _CLASS = {"0": "0", ".": ".", "e": "e", "E": "e", "+": "+", "-": "-"} | dict.fromkeys("123456789", "d")
+
+# Reading ahead: much text at once at the speed of C, up to its last mark of structure.
+_LONG = 128  # characters, from which on that pays
+_MARKS = "[]{},:"
+_NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
+_TOOTH = re.compile(rb"([\[{]*)([\]}]*)")
+# What stands before a state, in the innermost bracket: any document that leads to it will do.
+_BEFORE = {
+    ("", "value"): "", ("", "comma"): "0",
+    ("[", "first_value"): "[", ("[", "value"): "[0,", ("[", "comma"): "[0",
+    ("{", "first_key"): "{", ("{", "key"): '{"":0,', ("{", "colon"): '{""', ("{", "value"): '{"":',
+    ("{", "comma"): '{"":0',
+}  # fmt: skip
+_AFTER = {"key": '"":0', "value": "0"}  # what a state must have before brackets can close
+_STATES = frozenset(state for _, state in _BEFORE)
+_raw = msgspec.json.Decoder(msgspec.Raw)  # checks a document without building it
 
 
 class JsonPrefix:
@@ -98,11 +114,11 @@ class JsonPrefix:
     def _ahead(self, text: str) -> int:
         """Reads up to the last mark of structure; returns the place after it."""
         place = 0
-        while self._state not in STATES:
+        while self._state not in _STATES:
             if place == len(text) or self.broken:
                 return place
             place = self._steps[self._state](self, text, place)
-        found = read_ahead(self._stack, self._state, text[place:])
+        found = _read_ahead(self._stack, self._state, text[place:])
         if found is None:
             return self._fail(place)
         read, self._stack, self._state = found
@@ -131,7 +147,7 @@ class JsonPrefix:
             return place
         char = text[place]
         if char in "{[":
-            if len(self._stack) == MOST_OPEN:
+            if len(self._stack) == _MOST_OPEN:
                 return self._fail(place)
             self._stack.append(char)
             self._state = "first_key" if char == "{" else "first_value"
@@ -265,3 +281,77 @@ class JsonPrefix:
 
 
 JsonPrefix.__init_subclass__()  # it is a class of its own, too
+
+
+def _read_ahead(still_open: Sequence[str], state: str, text: str) -> tuple[int, list[str], str] | None:
+    """Reads on up to the last mark of structure in `text`, which is one outside of strings.
+
+    Args:
+        still_open: Brackets that are open before `text`.
+        state: One of `_STATES`.
+        text: What follows.
+
+    Returns:
+        How many characters it read, the brackets that are open there and the state, one of `_STATES` or `end`; None if
+            no document goes on like that.
+    """
+    pieces = text.replace("\\\\", "  ").replace('\\"', "  ").split('"')  # one outside of strings, one inside, and so on
+    read = _past_last_mark(pieces, len(text))
+    if not read:
+        return (0, list(still_open), state) if read is not None else None
+    inner = open_after(still_open, "".join(pieces[::2]))
+    if inner is None:
+        return None
+    after = _state_after(text[read - 1], inner)
+    top = still_open[-1] if still_open else ""
+    outer = "".join("[" if bracket == "[" else '{"":' for bracket in still_open[:-1])
+    document = "".join((outer, _BEFORE[top, state], text[:read], _AFTER.get(after, ""), closing_brackets(inner)))
+    try:
+        _raw.decode(document.encode("utf-8", "surrogatepass"))
+    except (msgspec.DecodeError, RecursionError):
+        return None
+    return read, inner, after
+
+
+def _past_last_mark(pieces: Sequence[str], length: int) -> int | None:
+    """Returns the place after the last mark, 0 if there is none, None if two strings have none between them."""
+    for number in range(len(pieces) - 1, -1, -1):
+        length -= len(pieces[number])
+        if number % 2 == 0:
+            last = max(map(pieces[number].rfind, _MARKS))
+            if last >= 0:
+                return length + last + 1
+            if 0 < number < len(pieces) - 1:
+                return None
+        length -= 1
+    return 0
+
+
+def open_after(still_open: Sequence[str], outside: str) -> list[str] | None:
+    """Returns the brackets that are open after text without strings; None if it closes more, or opens too many."""
+    brackets = outside.encode("ascii", "replace").translate(None, _NOT_BRACKETS)
+    while True:  # the empty ones at once, as long as there are many, and the others run by run
+        fewer = brackets.replace(b"[]", b"").replace(b"{}", b"")
+        if len(fewer) * 8 >= len(brackets) * 7:
+            break
+        brackets = fewer
+    inner = bytearray("".join(still_open), "ascii")
+    for opening, closing in _TOOTH.findall(fewer):
+        inner += opening
+        if not len(closing) <= len(inner) <= _MOST_OPEN:
+            return None
+        del inner[len(inner) - len(closing) :]
+    return list(inner.decode())
+
+
+def closing_brackets(still_open: Sequence[str]) -> str:
+    """Returns the brackets that close those that are open."""
+    return "".join(map(_CLOSING.__getitem__, reversed(still_open)))
+
+
+def _state_after(mark: str, still_open: Sequence[str]) -> str:
+    if mark in "]}":
+        return "comma" if still_open else "end"
+    if mark == ",":
+        return "key" if still_open and still_open[-1] == "{" else "value"
+    return {"[": "first_value", "{": "first_key", ":": "value"}[mark]

@@ -19,7 +19,7 @@ from serve.config.gateway import GatewayConfig
 from serve.config.guard import GuardConfig
 from serve.config.quarantine import QuarantineConfig
 from serve.guard import transcript
-from serve.guard.core import json_ahead, rescue, schema_budget
+from serve.guard.core import json_prefix, rescue, schema_budget
 from serve.limits import accounts, bucket, usage
 from serve.limits import slice as slice_
 from serve.parsing import strict_json
@@ -111,7 +111,7 @@ def test_files_of_this_repository_that_commands_are_given_hold_a_gateway() -> No
 @pytest.mark.parametrize(
     ("page", "module", "name", "reply"),
     [
-        ("explanation/guard", json_ahead, "MOST_OPEN", "{} levels"),
+        ("explanation/guard", json_prefix, "_MOST_OPEN", "{} levels"),
         ("explanation/guard", strict_json, "_MOST_BRACKETS", "{:,} brackets"),
         ("explanation/guard", strict_json, "_MOST_COLONS", "{:,} colons"),
         ("explanation/guard", strict_json, "_MOST_SIGNS", "{:,} colons and commas"),

@@ -26,7 +26,7 @@ import jsonschema
 from lab.attacks.schema_costs import BOMBS
 from serve.guard.core.live_prefix import LivePrefix
 from serve.guard.core.schema import Schema
-from serve.guard.core.schema_budget import Budget, UnjudgedError
+from serve.guard.core.schema_cost import Budget, UnjudgedError
 
 SHARED = Path(os.environ.get("SPECGATE_SHARED", Path(__file__).parents[2] / "shared"))
 MASKBENCH = SHARED / "suites" / "maskbench.jsonl.gz"

@@ -19,8 +19,7 @@ from policies import Candidate
 from serve.config.pool import ModelConfig
 from serve.guard.core import Guard, Outcome, Severity
 from serve.guard.core.json_prefix import JsonPrefix
-from serve.guard.core.marker_table import REPLACEMENT
-from serve.guard.core.markup import has_markup
+from serve.guard.core.markup import REPLACEMENT, has_markup
 from serve.parsing import CallArguments, CallEnd, CallStart, Content, Event, Fault, Reasoning, StreamParser
 from serve.parsing.machine import State
 from serve.proxy.attempts import Ask

@@ -1,4 +1,7 @@
-"""Names in a call's arguments: paths, addresses, identifiers, numbers; what is copied and not made up."""
+"""Names in a call's arguments: paths, addresses, identifiers, numbers; what is copied and not made up.
+
+And what a name is without what nobody writes on purpose: signs that look like others, a space, a part said on and on.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +9,14 @@ import re
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from typing import Any
+from unicodedata import normalize
 
-from serve.guard.core.plain_spelling import LIKE_ASCII, folded
+_DASHES = (*range(0x2010, 0x2016), 0x2212)
+_INVISIBLE = (0xAD, *range(0x200B, 0x200E), 0x2060, 0xFEFF)
+_PLAIN = {**dict.fromkeys(_DASHES, "-"), **dict.fromkeys(_INVISIBLE)}
+_LIKE_ASCII = "".join(map(chr, (*_DASHES, *_INVISIBLE)))  # that are no letters and stand in names by mistake only
+_REPEATED = re.compile(r"(\S{2,12}?)\1{2,}")
+_LEAST_LEFT = 5  # characters
 
 LEAST_CHARS = 5
 _MOST_CHARS = 256
@@ -23,7 +32,7 @@ _PROGRAMS = """
     xargs yarn zip
 """
 
-_WHOLE = re.compile(rf"[\w./\\:@#+~%?&={LIKE_ASCII}-]+")
+_WHOLE = re.compile(rf"[\w./\\:@#+~%?&={_LIKE_ASCII}-]+")
 _IN_LINE = re.compile(r"[^\s\"'`<>|;&(),=\[\]{}*$]{5,256}")
 _OPAQUE_IN_LINE = re.compile(r"(?=.*\d)(?=.*[A-Za-z])[\w-]{8,64}")
 _OPAQUE_IN_TEXT = re.compile(
@@ -227,3 +236,27 @@ def _is_symbol(text: str) -> bool:
     return _SYMBOL.fullmatch(text) is not None and (
         is_joined or any(a.islower() and b.isupper() for a, b in pairwise(text))
     )
+
+
+def folded(text: str) -> str:
+    """Returns a text in ASCII as far as its characters look like that: `a-b` for an en dash, and full width."""
+    return text if text.isascii() else normalize("NFKC", text.translate(_PLAIN))
+
+
+def plain_spellings(name: str) -> Iterator[str]:
+    """Yields what else a name may have been meant to be, each of them in ASCII."""
+    plain = folded(name)
+    if not plain.isascii():
+        return
+    is_grouped = plain.upper() == plain  # digits and capitals, as of an IBAN: people write them either way
+    joined = plain if is_grouped else plain.replace(" ", "")
+    once = _REPEATED.sub(_once, plain)
+    for spelling in (plain, joined, once if len(once) >= _LEAST_LEFT else plain):
+        if spelling != name:
+            yield spelling
+
+
+def _once(found: re.Match[str]) -> str:
+    part, name = found[1], found.string
+    is_said = any(map(str.isalpha, part)) or name.isdigit()  # and no `../`, nor what an address has: `10.10.10.7`
+    return part if is_said and len(set(part)) > 1 else found[0]

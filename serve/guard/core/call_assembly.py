@@ -7,9 +7,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
 
+from serve.guard.core.chunk import TokenDetails
 from serve.guard.core.json_prefix import JsonPrefix
-from serve.guard.core.live_prefix import LivePrefix
-from serve.guard.core.token_details import TokenDetails
 from serve.parsing.arguments import may_mean_nothing, means_nothing
 from serve.parsing.strict_json import is_same, loads
 
@@ -112,7 +111,7 @@ class HeldCall:
             self.pieces.append(arguments)
             self.prefix.feed(arguments)
 
-    def follow(self, prefix: LivePrefix) -> None:
+    def follow(self, prefix: JsonPrefix) -> None:
         """Reads the arguments by another prefix from the beginning on."""
         self.prefix = prefix
         for piece in self.pieces:

@@ -7,18 +7,17 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from serve.config.guard import GuardConfig
-from serve.guard.core.call_guard import CallCheck, CallGuard
-from serve.guard.core.chunk import TEXTS, UNSAID
+from serve.guard.core.call_check import CallCheck
+from serve.guard.core.call_guard import CallGuard
+from serve.guard.core.chunk import UNSAID, TokenDetails, of_last_characters
 from serve.guard.core.client_view import ClientView, Delta, Step
-from serve.guard.core.document import DocumentGuard
 from serve.guard.core.expectation import Expectation
 from serve.guard.core.markup import is_residue
 from serve.guard.core.rescue import Rescued, goes_on, rescue
-from serve.guard.core.severity import Severity
 from serve.guard.core.shape import AHEAD, CHANNELS, MarkerShape, calls_a_tool
 from serve.guard.core.text_guard import TextGuard
-from serve.guard.core.token_details import TokenDetails, of_last_characters
-from serve.guard.core.verdict import Defect, DefectLog, Outcome, Verdict, gravest
+from serve.guard.core.verdict import Defect, DefectLog, Outcome, Severity, Verdict, gravest
+from serve.stream.frame import TEXTS
 
 _OF_ARGUMENTS = re.compile(r"arg_|param|argument")  # in the markers of arguments, whatever the format
 
@@ -58,10 +57,7 @@ class ChoiceGuard:
         self.defects = log.defects
         self._check = CallCheck(expectation, settings)
         self.calls = CallGuard(index, self._check, view, log, single=expectation.single, live=live, hasty=hasty)
-        document = None
-        if expectation.document is not None:
-            document = DocumentGuard(expectation.document, settings, log)
-        self._texts = TextGuard(expectation, view, log, document)
+        self._texts = TextGuard(expectation, settings, view, log)
 
     @property
     def contradicts(self) -> bool:

@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from serve.guard.core.chunk import STOPS
-from serve.guard.core.token_details import OF_A_WHOLE_CHUNK, TokenDetails, joined, without_details
+from serve.guard.core.chunk import OF_A_WHOLE_CHUNK, STOPS, TokenDetails, joined, without_details
 
 Delta = dict[str, Any]
 LIVE_NOTE = {"arguments": "live"}

@@ -11,7 +11,7 @@ import msgspec
 from serve.guard.core.near_copies import NearCopies
 from serve.guard.core.prompt_text import PromptText
 from serve.guard.core.schema import Schema
-from serve.guard.core.schema_budget import Budget
+from serve.guard.core.schema_cost import Budget
 from serve.request.completion import MALFORMED, CompletionRequest, Format, Tool, not_json
 from serve.request.engine_options import includes_usage
 from serve.request.structured import format_of

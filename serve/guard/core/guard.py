@@ -4,26 +4,40 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from enum import StrEnum
 from typing import Any
 
 from serve.config.guard import GuardConfig
 from serve.errors import IntegrityError
 from serve.guard.core.call_assembly import HeldCall
-from serve.guard.core.call_guard import CallCheck
+from serve.guard.core.call_check import CallCheck
 from serve.guard.core.choice import AttemptGuard, ChoiceGuard
-from serve.guard.core.chunk import ARGUMENTS, TextPlace, UsageSum, choices_of, lone_delta, stop_of
+from serve.guard.core.chunk import UsageSum, choices_of, details_of, stop_of
 from serve.guard.core.client_view import ClientView, Delta, Step, chunks_of
 from serve.guard.core.expectation import Expectation
 from serve.guard.core.live_prefix import sound_part
-from serve.guard.core.severity import Severity, delivered_at_last, tolerated
-from serve.guard.core.state import GuardState
-from serve.guard.core.token_details import details_of
-from serve.guard.core.verdict import Outcome, Verdict
+from serve.guard.core.verdict import Outcome, Severity, Verdict, delivered_at_last, tolerated
 from serve.stream.ending import finish_of, is_finish
+from serve.stream.frame import ARGUMENTS, TextPlace, lone_delta
 
 Chunk = dict[str, Any]
-_OPEN = GuardState.OPEN  # compared for every token, and an attribute of an enum is slow to look up
 _ENVELOPE = ("id", "created", "model", "object", "system_fingerprint")
+
+
+class GuardState(StrEnum):
+    """Progress of an answer.
+
+    `OPEN`: feed it. `RERUN`: this attempt is lost; `restart`, or `give_up` if there is no other pool. `FAILED`: so was
+    the last; `give_up`. `DONE`: all has gone out.
+    """
+
+    OPEN = "open"
+    RERUN = "rerun"
+    FAILED = "failed"
+    DONE = "done"
+
+
+_OPEN = GuardState.OPEN  # compared for every token, and an attribute of an enum is slow to look up
 
 
 class Guard:

@@ -9,12 +9,11 @@ from bisect import bisect_right
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from serve.guard.core.call_check import ODD_KEYS, suspicion
 from serve.guard.core.json_prefix import JsonPrefix
-from serve.guard.core.marker_table import REPLACEMENT
-from serve.guard.core.markup import ODD_KEYS, has_markup, suspicion, unfinished
-from serve.guard.core.schema_budget import Budget, UnjudgedError
-from serve.guard.core.schema_cost import measure
-from serve.guard.core.schema_outline import ListRule, ObjectRule, SchemaOutline, TextRule, WholeRule, names_of
+from serve.guard.core.markup import REPLACEMENT, has_markup, unfinished
+from serve.guard.core.schema import ListRule, ObjectRule, SchemaOutline, TextRule, WholeRule, names_of
+from serve.guard.core.schema_cost import Budget, UnjudgedError, measure
 from serve.parsing.strict_json import has_half_character, loads
 
 _LONG = 4096  # characters that come at once: nobody waits for them, so they need not be followed

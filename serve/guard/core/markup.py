@@ -1,14 +1,184 @@
-"""The markup of the known tool-call formats: what it looks like, and where in a value none would write it."""
+"""The markup of every tool-call and reasoning format that vLLM 0.33 and SGLang 0.5.23 can read, and how it is found.
+
+Whichever format a pool's model writes, an engine that misses a call hands its markers on as text. So the guard knows
+them all in any pool.
+"""
 
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
-from typing import Any
+from collections.abc import Collection, Iterable, Iterator
 
-from serve.guard.core.marker_table import BEGINS_OF_CALLS, CANONICAL, ENDS, ENDS_OF_CALLS
-from serve.parsing.names import plain
+REPLACEMENT = "\ufffd"  # a cut character
+
+# Kimi
+
+SECTION_BEGINS = ("<|tool_calls_section_begin|>", "<|tool_call_section_begin|>")
+SECTION_ENDS = ("<|tool_calls_section_end|>", "<|tool_call_section_end|>")
+CALL_BEGIN = "<|tool_call_begin|>"
+ARGUMENTS_BEGIN = "<|tool_call_argument_begin|>"
+CALL_END = "<|tool_call_end|>"
+
+MINIMAX = "]<]minimax[>["
+"""In front of every tag of MiniMax M3; the tags themselves are those of other formats."""
+
+# Each has a format of its own: no text holds one unless it is about that format.
+RARE_OPENERS = (
+    "<｜tool▁calls▁begin｜>", "<｜tool▁call▁begin｜>",  # DeepSeek V3, V3.1
+    "<｜DSML｜function_calls>", "<｜DSML｜tool_calls>", "<｜DSML｜toolcalls>", "<｜DSML｜tool>",
+    "<｜DSML｜invoke",  # DeepSeek V3.2, V4
+    "<｜DSML｜ calls>", "<｜DSML｜ invoke",  # V4.1
+    "<｜DSML｜toolcall>", "<｜DSML｜tool_call>", "<｜DSML｜tool_use>", "<｜DSML｜function_call>",
+    "<｜DSML｜calls>",  # what damage makes of them
+    "<｜GCML｜tool_calls>",  # GigaChat 3.5
+    "<｜tool_calls_begin｜>", "<｜tool_call_begin｜>",  # Step 3
+    "<minimax:tool_call>", MINIMAX,
+    "<|open|>",  # Kimi K3
+    "<|channel|>", "<|start|>",  # harmony
+    "<tool_calls:opensource>", "<tool_call:opensource>",  # Hy3, Hy4
+    "<|START_ACTION|>", "<dots_function_call>", "<longcat_tool_call>", "<iquest_tool_call>", "<seed:tool_call>",
+    "<ifm|tool_calls>", "<ifm|tool_call>", "<atem:function_calls>", "<atem:invoke", "<start_function_call>",
+    "<|action_start|><|plugin|>", "<|action_start|> <|plugin|>", "<|content_invoke_tool_json|>", "<|tools_prefix|>",
+    "<|tool_call_start|>", "<|tool_call|>", "<|tool_call>", "<|python_tag|>", "<|python_start|>",
+    "<|plamo:begin_tool_request:plamo|>", "<|role_sep|>", "[TOOL_CALLS]",
+)  # fmt: skip
+
+# Ordinary XML may hold them, too: only a call to a declared tool counts.
+COMMON_OPENERS = (
+    "<tool_calls>", "<function_calls>", "<function_call>", "<invoke name=", "<function name=", "<functionname=",
+)  # fmt: skip
+
+# What each ends, without the bracket at its end: a beginning may have attributes.
+_ENDS_OF_RARE = {
+    "<｜tool▁calls▁end｜>": "<｜tool▁calls▁begin", "<｜tool▁call▁end｜>": "<｜tool▁call▁begin",
+    "</｜DSML｜function_calls>": "<｜DSML｜function_calls", "</｜DSML｜tool_calls>": "<｜DSML｜tool_calls",
+    "</｜DSML｜invoke>": "<｜DSML｜invoke", "</｜DSML｜parameter>": "<｜DSML｜parameter",
+    "</｜DSML｜ calls>": "<｜DSML｜ calls", "</｜DSML｜ invoke>": "<｜DSML｜ invoke",
+    "</｜DSML｜ parameter>": "<｜DSML｜ parameter",
+    "<｜tool_calls_end｜>": "<｜tool_calls_begin", "<｜tool_call_end｜>": "<｜tool_call_begin",
+    "</minimax:tool_call>": "<minimax:tool_call",
+    "</tool_calls:opensource>": "<tool_calls:opensource", "</tool_call:opensource>": "<tool_call:opensource",
+    "</arg_value:opensource>": "<arg_value:opensource", "</arg_key:opensource>": "<arg_key:opensource",
+    "</arg_value>": "<arg_value", "</arg_key>": "<arg_key",
+    "<|END_ACTION|>": "<|START_ACTION", "</dots_function_call>": "<dots_function_call",
+    "</longcat_tool_call>": "<longcat_tool_call", "</iquest_tool_call>": "<iquest_tool_call",
+    "</seed:tool_call>": "<seed:tool_call", "<end_function_call>": "<start_function_call",
+    "<|tools_suffix|>": "<|tools_prefix", "<|python_end|>": "<|python_start", "<tool_call|>": "<|tool_call>",
+    "<|action_end|>": "<|action_start",
+    "<|call|>": "<|channel",
+}  # fmt: skip
+_ENDS_OF_COMMON = {"</tool_calls>": "<tool_calls", "</function_calls>": "<function_calls", "</invoke>": "<invoke"}
+ENDS_OF_THOUGHTS = {
+    "</think>": "<think",
+    "</thinking>": "<thinking", "</reasoning>": "<reasoning",
+    "</mm:think>": "<mm:think", "</think:opensource>": "<think:opensource", "</seed:think>": "<seed:think",
+    "<|END_THINKING|>": "<|START_THINKING", "<|plamo:end_think:plamo|>": "<|plamo:begin_think",
+}  # fmt: skip
+
+# A model stops at these. No text holds one unless it speaks of turns, and then what begins one stands before it.
+ENDS_OF_TURNS = {
+    "<|im_end|>": "<|im_start", "<|endoftext|>": "<|endoftext|>",
+    "<|eot_id|>": "<|start_header_id", "<|eom_id|>": "<|start_header_id", "<|end_of_text|>": "<|begin_of_text",
+    "<|eot|>": "<|header_start", "<|eom|>": "<|header_start", "<|end_message|>": "<|content",
+    "<end_of_turn>": "<start_of_turn", "<turn|>": "<|turn",  # Gemma 3 and 4
+    "<｜end▁of▁sentence｜>": "<｜Assistant",  # DeepSeek
+    "<|user|>": "<|assistant", "<|observation|>": "<|assistant",  # GLM
+    "<|end|>": "<|message", "<|return|>": "<|message",  # gpt-oss
+}  # fmt: skip
+
+# Parts of calls, and the marks of turns and thoughts.
+_PARTS = (
+    "<｜tool▁sep｜>", "<｜tool▁outputs▁begin｜>", "<｜DSML｜parameter", "<｜DSML｜ parameter", "<｜tool_sep｜>",
+    "<steptml:invoke", "<steptml:parameter", "<|close|>", "<|sep|>", "<|message|>", "<|constrain|>",
+    "<tool_sep>", "<tool_sep:opensource>", "<arg_key:opensource>", "<arg_value:opensource>", "<|START_RESPONSE|>",
+    "<ifm|arg_key>", "<ifm|arg_value>", "<|plamo:begin_tool_name:plamo|>", "<|tool_response>", '<|"|>',
+    "<mm:think>", "<think:opensource>", "<seed:think>", "<|START_THINKING|>", "<|plamo:begin_think:plamo|>",
+    "<|channel>", "<channel|>", "[e~[",
+)  # fmt: skip
+
+PROMPTED_THOUGHTS = ("<thinking>", "<reasoning>")
+"""The openers of reasoning that prompts ask for and no template writes, so that a text may begin with one."""
+
+# Kimi K2, Qwen and Hermes, and the marks of their turns and thoughts.
+_OLD = (
+    "<tool_call>", "</tool_call>", "<function=", "</function>", "<parameter=", "</parameter>", "<think>", "</think>",
+    "<tool_code>", "<tool_response>", "</tool_response>", "<argname>", "<argvalue>", "<arg_key>", "<arg_value>",
+    "◁think▷", "◁/think▷", *SECTION_BEGINS, *SECTION_ENDS, CALL_BEGIN, ARGUMENTS_BEGIN, CALL_END,
+    "<|im_start|>", "<|im_user|>", "<|im_assistant|>", "<|im_system|>", "<|im_middle|>",
+    "<|media_begin|>", "<|media_content|>", "<|media_end|>", "<|media_pad|>", "<|start_header_id|>",
+    "<|end_header_id|>",
+)  # fmt: skip
+_ENDS_OF_OLD_CALLS = {
+    "</tool_call>": "<tool_call", "</function>": "<function", "</parameter>": "<parameter",
+    CALL_END: "<|tool_call_begin",
+    **{end: begin.removesuffix("|>") for end, begin in zip(SECTION_ENDS, SECTION_BEGINS, strict=True)},
+}  # fmt: skip
+
+# Known, and no evidence: ordinary texts hold them (`usage: prog [ARGS]`), or they are parts of markers above.
+NOT_MARKERS = {
+    "<response>": "plain XML", "</response>": "plain XML", "<param name=": "plain XML",
+    '<parameter name="': "plain XML",
+    "[ARGS]": "in every usage text", "[CALL_ID]": "a word in brackets", "[THINK]": "a word in brackets",
+    "[/THINK]": "a word in brackets", "functools[": "a word; `words_of_a_call` sees the call",
+    "to=functions.": "words; `words_of_a_call` sees the call",
+    "Here is my thought process:": "English", "Here is my response:": "English",
+    "｜DSML｜": "in each of its tags", "｜GCML｜": "in its tag",
+}  # fmt: skip
+
+
+def _spellings(literal: str) -> Iterator[str]:
+    """Yields a marker, and as clients and Unicode's NFKC write its full-width bars, a tokenizer its blanks, and models
+    that lose their way its name.
+    """
+    yield literal
+    if "｜" not in literal:
+        return
+    plain = literal.replace("▁", "_")
+    yield literal.replace("｜", "|")
+    yield plain.replace("｜", "|")
+    if "DSML" in literal:
+        yield from (literal.replace("｜", bar) for bar in ("||", "｜｜", "‖"))
+        yield literal.replace("｜DSML｜", " | DSML | ").replace("  ", " ")
+        yield literal.replace("｜DSML｜", "｜DSML｜r:")
+
+
+def _canonical(literals: Iterable[str]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for literal in literals:
+        found[literal] = literal
+    for literal in [*found]:
+        for spelling in _spellings(literal):
+            found.setdefault(spelling, literal)
+    return found
+
+
+ENDS = {
+    **_ENDS_OF_OLD_CALLS, **_ENDS_OF_RARE, **_ENDS_OF_COMMON, **ENDS_OF_THOUGHTS, **ENDS_OF_TURNS,
+    "</tool_response>": "<tool_response", "◁/think▷": "◁think", '<|"|>': '<|"|>',
+}  # fmt: skip
+"""The beginning that each end ends, without its bracket: `<function name="f">` begins a function, too."""
+CANONICAL = _canonical((*_OLD, *RARE_OPENERS, *COMMON_OPENERS, *_PARTS, *PROMPTED_THOUGHTS, *ENDS))
+"""The marker that each spelling means."""
+COMMON = frozenset((*COMMON_OPENERS, *_ENDS_OF_COMMON))
+BEGINS = {
+    literal: begin for begin in sorted(ENDS.values(), key=len) for literal in CANONICAL if literal.startswith(begin)
+}
+"""The thing that each beginning begins, as `ENDS` names it."""
+ENDS_OF_CALLS = frozenset((*_ENDS_OF_OLD_CALLS, *_ENDS_OF_RARE, *_ENDS_OF_COMMON))
+_BEGINS_OF_PARTS = (
+    "<tool_call>",
+    "<function=",
+    "<parameter=",
+    "<arg_key>",
+    "<｜DSML｜parameter",
+    "<｜DSML｜ parameter",
+)
+BEGINS_OF_CALLS = frozenset((*SECTION_BEGINS, CALL_BEGIN, *_BEGINS_OF_PARTS, *RARE_OPENERS))
+THOUGHTS = frozenset(literal for literal in CANONICAL if literal.startswith(tuple(ENDS_OF_THOUGHTS.values())))
+"""The markers that open reasoning."""
+RARE_PARTS = frozenset((*_PARTS, *_ENDS_OF_RARE, *ENDS_OF_TURNS)) - {"</arg_value>", "</arg_key>", "<|endoftext|>"}
+
+# How it is found
 
 _RESERVED = r"<\|reserved_token_\d{1,9}\|>"
 _SIGNS = frozenset(literal[0] for literal in CANONICAL)  # with which a marker begins
@@ -48,14 +218,7 @@ STARTS = (
 )  # fmt: skip
 _LONG = 4096  # characters, from which on that pays
 _WINDOW = 64 * 1024  # characters that are searched at once: no other thread runs meanwhile
-# A key that an XML parser made of `<parameter=parameter=city>`, or of another format's tag.
-ODD_KEYS = ("parameter=", "function=", "parameter name=", "param name=")
-_NAME_IN_KEY = re.compile(r"\W*([\w.$-]+)")
-# Keys that models and parsers put around the arguments.
-_WRAPPERS = frozenset({"arguments", "parameters", "parameter", "input", "args", "kwargs", "params"})
-
-_STOPS = frozenset(".!。！，,;")
-_HALF_ENDS = ("<|tool_call", "</tool_", "</func", "</para", "</arg_", "</｜DSML", "<｜tool▁", "</mini", "]<]mini")
+_CHANNEL = re.compile(r"<\|channel\|>\s?(?:analysis|commentary|final)\b")
 
 
 def markers(text: str) -> Iterator[re.Match[str]]:
@@ -95,9 +258,6 @@ def is_residue(text: str) -> bool:
     return end == len(text) or unfinished(text) == len(text) - end
 
 
-_CHANNEL = re.compile(r"<\|channel\|>\s?(?:analysis|commentary|final)\b")
-
-
 def without_ends(name: str) -> str:
     """Returns a call's name without what ended it: markers of ends, or the channel of gpt-oss that it was sent in."""
     first = MARKUP.search(name)
@@ -119,124 +279,3 @@ def canonical(marker: str) -> str:
 def is_reserved(marker: str) -> bool:
     """Returns whether a marker is a token that no template uses."""
     return marker.startswith("<|reserved_token_")
-
-
-def suspicion(arguments: str, value: Any) -> str | None:
-    """Returns the markup in a call's arguments that no one would have written there; None if there is none.
-
-    Markup in a string is data: a template, a parser's test, a pattern to search for. Damage looks different. It is the
-    end of a call, or a reserved token, that the string did not begin, right behind a word or at the string's end; or
-    the end of one call and the beginning of the next; or a tag that became part of a key.
-
-    Args:
-        arguments: JSON text.
-        value: The same, parsed.
-    """
-    if "<" not in arguments and "=" not in arguments and "◁" not in arguments and "\\u" not in arguments:
-        return None
-    if isinstance(value, dict) and any(map(_is_odd_key, value)):
-        return "a tag in a key"
-    stack = [value]
-    while stack:
-        each = stack.pop()
-        if isinstance(each, str):
-            if found := _suspicion_in(each):
-                return found
-        elif isinstance(each, dict):
-            if closed := next((key for key, inner in each.items() if _closes_itself(key, inner)), None):
-                return f"</{closed}"
-            stack += each.values()
-        elif isinstance(each, list):
-            stack += each
-    return None
-
-
-def _is_odd_key(key: str) -> bool:
-    """Returns whether a tag, maybe cut, became a key or a part of it."""
-    return key.startswith(ODD_KEYS) or ("<" in key and (has_markup(key) or half_marker(key) > 0))
-
-
-def torn_key(arguments: Mapping[str, Any], names: Collection[str]) -> bool:
-    """Returns whether a key is what damage left of a name: `command=ls`, `command">`, ` command`, `Command`.
-
-    Or it is a wrapper that no schema knows, with all the arguments in it.
-
-    Args:
-        arguments: Of a call.
-        names: Those of its schema; empty where other keys are as good.
-    """
-    if not names:
-        return False
-    missing: set[str] | None = None
-    for key in arguments:
-        if key in names:
-            continue
-        if missing is None:
-            missing = {plain(name) for name in names if name not in arguments}
-        name = _NAME_IN_KEY.match(key)
-        if plain(key) in missing or (name is not None and plain(name[1]) in missing):
-            return True
-    return len(arguments) == 1 and any(_wraps(key, value, names) for key, value in arguments.items())
-
-
-def _wraps(key: str, value: Any, names: Collection[str]) -> bool:
-    if key not in _WRAPPERS or key in names or not isinstance(value, dict) or not value:
-        return False
-    return all(name in names for name in value)
-
-
-def _closes_itself(key: str, value: Any) -> bool:
-    """Returns whether a member is a text that ends in a closing tag of its own name, which it has not opened."""
-    return isinstance(value, str) and value.endswith((f"</{key}>", f"</{key}")) and f"<{key}" not in value
-
-
-def _suspicion_in(text: str) -> str | None:
-    if "<" not in text and "◁" not in text:
-        return None
-    balance = _Balance(text)
-    loose = ""  # an end that nothing has begun, with nothing but markup and space behind it so far
-    last = 0
-    for match in markers(text):
-        marker = canonical(match.group())
-        if last < match.start() and not text[last : match.start()].isspace():
-            loose = ""
-        last = match.end()
-        if loose in ENDS_OF_CALLS and marker in BEGINS_OF_CALLS:
-            return loose
-        alone = match.start() == 0 and last == len(text) and marker not in ENDS_OF_CALLS
-        if not alone and (is_reserved(marker) or balance.is_surplus(marker, match.start())):
-            if (marker in ENDS_OF_CALLS or is_reserved(marker)) and _is_glued(text, match.start()):
-                return marker
-            loose = loose or marker
-    if loose and (last == len(text) or text[last:].isspace()):
-        return loose
-    half = text[len(text) - half_marker(text) :]
-    return half if half.startswith(_HALF_ENDS) else None
-
-
-def _is_glued(text: str, place: int) -> bool:
-    """Returns whether a word or a sentence ends right before a place. Who mentions a marker puts a sign before it."""
-    before = text[max(0, place - 2) : place]
-    return (before[-1:].isalnum() and before[:-1] != "\\") or before[-1:] in _STOPS
-
-
-class _Balance:
-    """Counts what a text begins and ends, from its beginning on."""
-
-    def __init__(self, text: str) -> None:
-        self._text = text
-        self._begun: dict[str, tuple[int, int]] = {}  # how often, up to where
-        self._ended: Counter[str] = Counter()
-
-    def is_surplus(self, marker: str, place: int) -> bool:
-        """Counts a marker; returns whether it ends what nothing before it has begun."""
-        begin = ENDS.get(marker)
-        if begin is None:
-            return False
-        begun, counted = self._begun.get(begin, (0, 0))
-        begun += self._text.count(begin, counted, place)
-        if "｜" in begin:
-            begun += self._text.count(begin.replace("｜", "|"), counted, place)
-        self._begun[begin] = begun, place
-        self._ended[begin] += 1
-        return self._ended[begin] > begun

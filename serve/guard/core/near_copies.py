@@ -14,7 +14,7 @@ from functools import cached_property
 from itertools import pairwise, repeat
 from typing import Any
 
-from serve.guard.core.argument_names import contents_in, is_spaced, names_in, texts_in
+from serve.guard.core.argument_names import contents_in, is_spaced, names_in, plain_spellings, texts_in
 from serve.guard.core.derived_names import (
     is_derived,
     is_opaque,
@@ -24,7 +24,6 @@ from serve.guard.core.derived_names import (
     says_twice,
 )
 from serve.guard.core.neighbours import Neighbours, pieces_of
-from serve.guard.core.plain_spelling import plain_spellings
 from serve.guard.core.prompt_text import PromptText, Writing
 from serve.guard.core.slip import Slip
 

@@ -10,10 +10,8 @@ from itertools import islice, pairwise
 from stringzilla import count, find
 
 from serve.guard.core.derived_names import is_opaque, misses_folder
-from serve.guard.core.plain_spelling import swapped_tokens
 from serve.guard.core.prompt_text import CHARACTER_BYTES, Writing
-from serve.guard.core.slip import Slip, in_common
-from serve.guard.core.two_slips import TOKEN_CHARS, may_have_two, two_slips
+from serve.guard.core.slip import TOKEN_CHARS, Slip, in_common, may_have_two, two_slips
 
 _SHORT_SLIP = 2  # one character, or two that changed places
 _LONG_SLIP = 8  # a token
@@ -24,6 +22,10 @@ _MANY_PARTS = 20  # characters of a name, from where on it has five pieces to lo
 _MOST_WITH_PIECE = 64  # places
 _LEAST_ALIKE = 0.75
 _ENDS = ".,:-"
+_MOST_TOKENS = 24
+_TOKEN = re.compile(r"[A-Z]?[a-z]+|[A-Z]+|\d{1,3}|[^\W_]")  # as vocabularies have them, three digits at a time
+_LONG_NUMBER = re.compile(r"(?<!\d)(?:\d{3})+\d{1,2}(?!\d)")
+_SIGNS = str.maketrans("", "", "#.-+ ")
 
 
 class Neighbours:
@@ -47,7 +49,7 @@ class Neighbours:
 
     def with_swapped_tokens(self) -> Iterator[str]:
         """Yields the name with two tokens in each other's place, as far as the prompt may have it."""
-        return swapped_tokens(self._name, self._head, len(self._name) - self._tail)
+        return _swapped_tokens(self._name, self._head, len(self._name) - self._tail)
 
     def with_one_slip(self) -> Iterable[Slip]:
         """Returns the slips that make the name of one in the prompt: the short ones, or else those of a token."""
@@ -181,6 +183,26 @@ class Neighbours:
         if " " in name:  # other words stand around it
             return f"{writing.ahead_of(place, at)}{piece}{writing.behind(end, len(name) - at - len(piece))}"
         return writing.joined(place, end, signs, len(name) + _LONG_SLIP)
+
+
+def _swapped_tokens(name: str, first: int, last: int) -> Iterator[str]:
+    """Yields a name with two neighbours among its tokens in each other's place, unless these are two words alone.
+
+    Args:
+        name: To change.
+        first: Where at the latest the first of the two begins.
+        last: Where at the earliest the last of them ends.
+    """
+    tokens = [*_TOKEN.finditer(name)]
+    least = 2 if name.translate(_SIGNS).isdigit() else 3
+    for a, b in pairwise(tokens) if least <= len(tokens) <= _MOST_TOKENS else ():
+        if a[0] != b[0] and a.start() <= first and b.end() >= last:
+            yield f"{name[: a.start()]}{b[0]}{name[a.end() : b.start()]}{a[0]}{name[b.end() :]}"
+    for digits in _LONG_NUMBER.finditer(name):  # whose last token, a shorter one, may have come before the one before
+        end, rest = digits.end(), len(digits[0]) % 3
+        if end - 3 - rest > first or end < last:
+            continue
+        yield f"{name[: end - 3 - rest]}{name[end - 3 : end]}{name[end - 3 - rest : end - 3]}{name[end:]}"
 
 
 def pieces_of(name: str, parts: int) -> list[tuple[str, int]]:

@@ -8,11 +8,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from serve.guard.core.call_assembly import Entry, HeldCall
-from serve.guard.core.call_guard import CallCheck, may_be_quoted
+from serve.guard.core.call_check import CallCheck, may_be_quoted
 from serve.guard.core.expectation import Expectation
-from serve.guard.core.marker_table import ENDS_OF_CALLS
-from serve.guard.core.markup import MARKUP, canonical
-from serve.guard.core.severity import Severity
+from serve.guard.core.markup import ENDS_OF_CALLS, MARKUP, canonical
+from serve.guard.core.verdict import Severity
 from serve.parsing import GRAMMARS, ParsedMessage, Violation, parse
 from serve.parsing.families import grammars_by_markup
 

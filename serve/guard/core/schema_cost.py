@@ -1,9 +1,10 @@
-"""A bound of the time in which a schema judges a value: known before it begins, as native code cannot be interrupted.
+"""The time that a request's schemas may take, and a bound of what one needs for a value.
 
-A schema is a graph. Some edges lead to schemas for the same value (`allOf`, `$ref`), which add up: twenty-four
-definitions that refer twice to the next are sixteen million steps. Others lead to schemas for the value's members, of
-which each member gets but one (`properties`) or all (`patternProperties`). From this follows a bound of the work at any
-single place of a value, by the value's depth; times the number of places it bounds the whole.
+The bound is known before the work begins, as native code cannot be interrupted. A schema is a graph. Some edges lead to
+schemas for the same value (`allOf`, `$ref`), which add up: twenty-four definitions that refer twice to the next are
+sixteen million steps. Others lead to schemas for the value's members, of which each member gets but one (`properties`)
+or all (`patternProperties`). From this follows a bound of the work at any single place of a value, by the value's
+depth; times the number of places it bounds the whole.
 """
 
 from __future__ import annotations
@@ -11,9 +12,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from time import thread_time
 from typing import Any
 
-from serve.guard.core.schema_budget import TooMuchWorkError, UnjudgedError
+_BUDGET_S = 0.015
 
 # Measured, and then some: `python -m bench.schemas --bombs` shows what is left.
 PLACE_NS = 12.0
@@ -30,6 +32,60 @@ _DIGIT_BITS = 3
 
 _MOST_STEPS = 6_000  # of parts, to find the bound for a value of some depth
 _MOST_FRAMES = 4_000  # of the native stack
+
+
+class UnjudgedError(Exception):
+    """A schema could not be applied: it is not valid, or it might take more time than a request may."""
+
+
+class TooMuchWorkError(UnjudgedError):
+    """It might take more time than a request may."""
+
+
+class Budget:
+    """The time that all of one request's schemas may take together.
+
+    The validator is native code that nothing can interrupt and that keeps the interpreter's lock. So work is admitted
+    by a bound of what it may take, before it begins; what it really took is subtracted afterwards.
+
+    Where there are several schemas, none takes more than half of what is left, so that one tool's schema cannot leave
+    all the others unjudged.
+
+    Args:
+        limit_s: Of CPU time.
+
+    Attributes:
+        schemas: Number of schemas that share it.
+    """
+
+    def __init__(self, limit_s: float = _BUDGET_S) -> None:
+        self.schemas = 0
+        self._left_s = limit_s
+        self._began_s = 0.0
+
+    @property
+    def share_s(self) -> float:
+        """The most that the next piece of work may take."""
+        return self._left_s / 2 if self.schemas > 1 else self._left_s
+
+    def admit(self, bound_s: float) -> None:
+        """Lets work begin.
+
+        Args:
+            bound_s: It takes no longer.
+
+        Raises:
+            TooMuchWorkError: That is more than there is.
+        """
+        if bound_s > self.share_s:
+            raise TooMuchWorkError("too much work")
+
+    def __enter__(self) -> None:
+        """Begins a block whose time is subtracted."""
+        self._began_s = thread_time()
+
+    def __exit__(self, *_: object) -> None:
+        self._left_s -= thread_time() - self._began_s
 
 
 @dataclass(slots=True)

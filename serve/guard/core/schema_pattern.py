@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from serve.guard.core.schema_budget import UnjudgedError
+from serve.guard.core.schema_cost import UnjudgedError
 
 _LONGEST = 4_096  # characters
 _MOST_STATES = 16_000

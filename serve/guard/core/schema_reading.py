@@ -12,8 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import unquote, urljoin
 
-from serve.guard.core.schema_budget import UnjudgedError
-from serve.guard.core.schema_cost import SchemaPart
+from serve.guard.core.schema_cost import SchemaPart, UnjudgedError
 from serve.guard.core.schema_pattern import Pattern, translate
 
 LATEST = 202012

@@ -10,19 +10,23 @@ from collections.abc import Callable, Collection, Container, Mapping
 from enum import Enum
 from typing import NamedTuple
 
-from serve.guard.core.marker_table import (
+from serve.guard.core.markup import (
     ARGUMENTS_BEGIN,
     CALL_BEGIN,
     CALL_END,
     COMMON,
     COMMON_OPENERS,
     ENDS_OF_THOUGHTS,
+    MARKUP,
     RARE_OPENERS,
     RARE_PARTS,
+    RUN,
     SECTION_BEGINS,
     SECTION_ENDS,
+    canonical,
+    is_reserved,
+    unfinished,
 )
-from serve.guard.core.markup import MARKUP, RUN, canonical, is_reserved, unfinished
 
 AHEAD = 320  # characters that decide, at most: a marker, a name
 

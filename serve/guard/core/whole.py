@@ -7,10 +7,10 @@ from typing import Any, TypeVar
 
 from serve.config.guard import GuardConfig
 from serve.guard.core.call_assembly import MAX_CALLS
-from serve.guard.core.chunk import MAX_CHOICES, STOPS, TEXTS, is_index
-from serve.guard.core.guard import Guard
-from serve.guard.core.state import GuardState
+from serve.guard.core.chunk import MAX_CHOICES, STOPS, is_index
+from serve.guard.core.guard import Guard, GuardState
 from serve.guard.core.verdict import Verdict
+from serve.stream.frame import TEXTS
 
 T = TypeVar("T")
 

@@ -19,7 +19,7 @@ from serve.config.gateway import GatewayConfig
 from serve.config.guard import GuardConfig
 from serve.config.quarantine import QuarantineConfig
 from serve.guard import transcript
-from serve.guard.core import json_prefix, rescue, schema_budget
+from serve.guard.core import json_prefix, rescue, schema_cost
 from serve.limits import accounts, bucket, usage
 from serve.limits import slice as slice_
 from serve.parsing import strict_json
@@ -134,6 +134,6 @@ def test_numbers_in_prose_are_those_of_the_code(page: str, module: ModuleType, n
 def test_times_of_silence_in_prose_are_those_of_the_code() -> None:
     text = " ".join((ROOT / "docs/explanation/limits.md").read_text(encoding="utf-8").split())
     assert f"waits longer than {accounts.PATIENCE_S * 1000:g} ms for a silent ledger" in text
-    assert f"have {vars(schema_budget)['_BUDGET_S'] * 1000:g} ms together" in (
+    assert f"have {vars(schema_cost)['_BUDGET_S'] * 1000:g} ms together" in (
         ROOT / "docs/explanation/guard.md"
     ).read_text(encoding="utf-8")

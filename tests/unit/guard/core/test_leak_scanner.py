@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serve.guard.core import markup
+from serve.guard.core.call_check import suspicion
 from serve.guard.core.leak_scanner import LeakScanner
-from serve.guard.core.markup import markers, suspicion, unfinished
+from serve.guard.core.markup import markers, unfinished
 from serve.guard.core.shape import MarkerShape
 
 TOOLS = {"bash", "read_file", "mcp.files.read"}

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from serve.guard.core.call_check import suspicion
 from serve.guard.core.live_prefix import LivePrefix
-from serve.guard.core.markup import suspicion
 from serve.guard.core.schema import Schema
-from serve.guard.core.schema_budget import Budget
+from serve.guard.core.schema_cost import Budget
 
 Json = dict[str, Any]
 NAMES = ("a", "b", 'q"\\', "é")

@@ -13,7 +13,7 @@ import pytest
 from lab.attacks.schema_costs import BOMBS
 from serve.guard.core import schema as schema_module
 from serve.guard.core.schema import Schema
-from serve.guard.core.schema_budget import Budget, UnjudgedError
+from serve.guard.core.schema_cost import Budget, UnjudgedError
 
 AMPLE = 60.0  # seconds
 SLOW = "^(x|xx)*[^x]$"

@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serve.guard.core.schema import Schema
-from serve.guard.core.schema_budget import Budget, UnjudgedError
-from serve.guard.core.schema_cost import Cost, ValueSize, measure
+from serve.guard.core.schema_cost import Budget, Cost, UnjudgedError, ValueSize, measure
 from serve.guard.core.schema_pattern import translate
 from serve.guard.core.schema_reading import Reading
 

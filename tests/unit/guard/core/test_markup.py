@@ -15,11 +15,9 @@ from hypothesis import strategies as st
 from serve.config.guard import GuardConfig
 from serve.guard.core import check_answer
 from serve.guard.core.leak_scanner import LeakScanner
-from serve.guard.core.marker_table import CANONICAL, ENDS_OF_TURNS, NOT_MARKERS
-from serve.guard.core.markup import MARKUP, STARTS, canonical
-from serve.guard.core.severity import Severity
+from serve.guard.core.markup import CANONICAL, ENDS_OF_TURNS, MARKUP, NOT_MARKERS, STARTS, canonical
 from serve.guard.core.shape import MarkerShape
-from serve.guard.core.verdict import Outcome
+from serve.guard.core.verdict import Outcome, Severity
 
 _FILE = Path(__file__).parents[5] / "shared" / "conformance" / "families" / "markers.json"
 TOOLS = {"bash", "read_file", "mcp.files.read"}

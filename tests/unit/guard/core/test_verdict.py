@@ -8,7 +8,7 @@ from support.guard_harness import TOOLS, call, calls, chunk, through, tools_requ
 
 from serve.config.guard import GuardConfig
 from serve.guard.core import Guard, GuardState
-from serve.guard.core.severity import Severity, delivered_at_last, tolerated
+from serve.guard.core.verdict import Severity, delivered_at_last, tolerated
 
 SENT, MARKED, ERROR = "sent", "sent and marked", "error"
 SOUND = '{"city":"Osaka","days":1}'

@@ -10,7 +10,7 @@ from support.guard_harness import call, calls, calls_of, chunk, read, through, t
 
 from serve.config.guard import GuardConfig
 from serve.guard.core import Guard, Outcome
-from serve.guard.core.quoted_value import unquoted
+from serve.guard.core.call_check import unquoted
 from serve.guard.core.schema import Schema
 
 EDIT = {

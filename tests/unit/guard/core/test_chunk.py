@@ -14,7 +14,7 @@ from lab.sim import SimSettings
 from lab.sim.generation import Generation
 from serve.config.guard import GuardConfig
 from serve.guard.core import Guard, GuardState
-from serve.guard.core.token_details import joined, of_last_characters
+from serve.guard.core.chunk import joined, of_last_characters
 
 GOOD = '{"city": "Bern", "days": 2}'
 

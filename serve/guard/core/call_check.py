@@ -1,0 +1,404 @@
+"""What is wrong with a call, and what of that is only another spelling: of the tool's name, no arguments, a value.
+
+Markup in a string is data: a template, a parser's test, a pattern to search for. Damage looks different (`suspicion`).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any
+
+from serve.config.guard import GuardConfig
+from serve.guard.core.call_assembly import HeldCall
+from serve.guard.core.expectation import Expectation
+from serve.guard.core.markup import (
+    BEGINS_OF_CALLS,
+    ENDS,
+    ENDS_OF_CALLS,
+    MARKUP,
+    REPLACEMENT,
+    canonical,
+    half_marker,
+    has_markup,
+    is_reserved,
+    markers,
+    without_ends,
+)
+from serve.guard.core.schema import SchemaOutline
+from serve.guard.core.schema_cost import UnjudgedError
+from serve.guard.core.verdict import (
+    Defect,
+    Outcome,
+    Severity,
+    severity_of_mismatch,
+    severity_of_near_copy,
+    severity_of_unjudged,
+)
+from serve.parsing.names import Names, plain
+from serve.parsing.strict_json import has_half_character, loads
+
+_MAX_NAME_CHARS = 1024
+# Each value in quotes is found by judging the arguments once more.
+_MOST_QUOTED = 4
+_MOST_QUOTED_CHARS = 256 * 1024
+
+# A key that an XML parser made of `<parameter=parameter=city>`, or of another format's tag.
+ODD_KEYS = ("parameter=", "function=", "parameter name=", "param name=")
+_NAME_IN_KEY = re.compile(r"\W*([\w.$-]+)")
+# Keys that models and parsers put around the arguments.
+_WRAPPERS = frozenset({"arguments", "parameters", "parameter", "input", "args", "kwargs", "params"})
+
+_STOPS = frozenset(".!。！，,;")
+_HALF_ENDS = ("<|tool_call", "</tool_", "</func", "</para", "</arg_", "</｜DSML", "<｜tool▁", "</mini", "]<]mini")
+
+# What a text fails where the schema wants something else. Where it fails its pattern, say, the schema wants a text.
+_OF_TYPES = frozenset({"type", "anyOf", "oneOf", "enum", "const"})
+_ALL_OF_IT = "$: type"
+"""The mismatch of a document that is a text itself."""
+_SPACE = re.compile(r"[ \t\r\n]*")
+_decoder = json.JSONDecoder()
+
+
+class CallCheck:
+    """Checks calls against what the request expects.
+
+    Args:
+        expectation: Of the request.
+        settings: Of the guard.
+    """
+
+    def __init__(self, expectation: Expectation, settings: GuardConfig) -> None:
+        self._expected = expectation
+        self._settings = settings
+        self._names: Names | None = None
+
+    def early_defect(self, call: HeldCall, choice: int) -> Defect | None:
+        """Returns the defect that is certain before a call is complete, if there is one."""
+        if call.broken:
+            return Defect(Outcome.INVALID_JSON, Severity.HARD, "arguments are not JSON", choice, call.index)
+        if len(call.name) > _MAX_NAME_CHARS:
+            return Defect(Outcome.UNKNOWN_TOOL, Severity.HARD, "an endless name", choice, call.index)
+        return None
+
+    def read(self, call: HeldCall) -> bool:
+        """Puts the declared tool and `{}` where a complete call spells them in another way that is clear.
+
+        Returns:
+            True if the name was not the tool's.
+        """
+        misspelt = call.name not in self._expected.tools
+        if misspelt:
+            meant = self._tools_meant_by(call)
+            if len(meant) != 1:
+                return False
+            call.name = meant[0]
+        if call.is_empty and not call.begins_object and self._accepts(call.name, {}, chars=2):
+            call.replace_arguments("{}")
+        return misspelt
+
+    def unquote(self, call: HeldCall, begun: str = "") -> bool:
+        """Takes the quotes off all arguments, or off values among them, if nothing else keeps a call from its schema.
+
+        Args:
+            call: A complete one to a declared tool.
+            begun: What has gone out of its arguments, and must stay.
+
+        Returns:
+            True if the call fits its schema now.
+        """
+        text = call.arguments
+        if not self._settings.rescue or len(text) > _MOST_QUOTED_CHARS:
+            return False
+        schema = self._expected.tools[call.name]
+        for _ in range(_MOST_QUOTED + 1):
+            try:
+                value = loads(text)
+                mismatch = _ALL_OF_IT if isinstance(value, str) else schema.mismatch(value, len(text))
+            except (UnjudgedError, ValueError):
+                return False
+            if mismatch is None:
+                break
+            without = unquoted(text, mismatch)
+            if without is None:
+                return False
+            text = without
+        if mismatch is not None or text == call.arguments or not text.startswith(begun):
+            return False
+        call.replace_arguments(text)
+        return call.prefix.complete
+
+    def outline(self, name: str) -> SchemaOutline | None:
+        """Returns what a tool's schema says of arguments that are not whole; None if a call to it must be."""
+        if self._name_problem(name):
+            return None
+        try:
+            return self._expected.tools[name].outline()
+        except UnjudgedError:
+            return None
+
+    def defect(self, call: HeldCall, choice: int) -> Defect | None:
+        """Returns the first defect of a complete call; None if it has none."""
+
+        def of(outcome: Outcome, detail: str, severity: Severity = Severity.HARD) -> Defect:
+            return Defect(outcome, severity, detail, choice, call.index)
+
+        text = call.arguments
+        if problem := self._name_problem(call.name):
+            return of(Outcome.MARKER_LEAK if MARKUP.search(call.name) else Outcome.UNKNOWN_TOOL, problem)
+        try:
+            value = call.value
+        except ValueError:
+            if call.incomplete:
+                return of(Outcome.TRUNCATED, "arguments end early")
+            return of(Outcome.INVALID_JSON, "arguments can't be read as JSON")
+        if not isinstance(value, dict):
+            return of(Outcome.INVALID_JSON, "arguments are no object")
+        if has_half_character(text, value):
+            return of(Outcome.TRUNCATED, "half a character in the arguments")
+        found = self._schema_problem(call.name, value, len(text))
+        severity = Severity.SUSPECT if found is None or found[2] is Severity.NOTE else found[2]
+        if markup := suspicion(text, value):
+            return of(Outcome.MARKER_LEAK, f"{markup} in a call", severity)
+        if found is not None and severity is not Severity.SUSPECT:
+            return of(*found)
+        if REPLACEMENT in text:
+            return self.cut_character(call, choice)
+        return None if found is None else of(*found)
+
+    def cut_character(self, call: HeldCall, choice: int) -> Defect:
+        """Returns the suspicion that a character of a call was cut."""
+        return Defect(Outcome.TRUNCATED, Severity.SUSPECT, "a cut character in the arguments", choice, call.index)
+
+    def near_copy(self, call: HeldCall, choice: int) -> Defect | None:
+        """Returns the suspicion that a call without a defect names what the prompt has but for one slip."""
+        if self._settings.near_copies == "off" or self._expected.near_copies.first(call.value) is None:
+            return None
+        detail = f"{call.name} names what is nearly in the prompt"
+        return Defect(Outcome.NEAR_COPY, severity_of_near_copy(self._settings), detail, choice, call.index)
+
+    def _tools_meant_by(self, call: HeldCall) -> list[str]:
+        """Returns the declared tools that a call's name may spell; of several those that take its arguments."""
+        if self._names is None:
+            self._names = Names(self._expected.tools)
+        meant = self._names.meant_by(without_ends(call.name), is_id=self._expected.grammar == "kimi_k2")
+        if len(meant) < 2:
+            return meant
+        try:
+            value = call.value
+        except ValueError:
+            return meant
+        return [name for name in meant if self._accepts(name, value, len(call.arguments))]
+
+    def _accepts(self, name: str, value: Any, chars: int) -> bool:
+        try:
+            return self._expected.tools[name].mismatch(value, chars) is None
+        except UnjudgedError:
+            return True
+
+    def _schema_problem(self, name: str, value: Any, chars: int) -> tuple[Outcome, str, Severity] | None:
+        schema = self._expected.tools[name]
+        try:
+            mismatch = schema.mismatch(value, chars)
+        except UnjudgedError as error:
+            return Outcome.UNJUDGED, f"{name}: {error}", severity_of_unjudged(self._settings)
+        if mismatch is not None:
+            severity = severity_of_mismatch(self._settings, strict=schema.strict)
+            return Outcome.SCHEMA_MISMATCH, f"{name} at {mismatch}", severity
+        if torn_key(value, schema.names):
+            return Outcome.SCHEMA_MISMATCH, f"{name}: a torn key", Severity.SUSPECT
+        return None
+
+    def _name_problem(self, name: str) -> str | None:
+        if name not in self._expected.tools:
+            return "a tool that the request does not have" if name else "a call without a name"
+        if self._expected.forced not in (None, name):
+            return "another tool than the forced one"
+        return None
+
+
+def may_be_quoted(defect: Defect) -> bool:
+    """Returns whether what keeps a call that has this defect from going out may be quotes around a value."""
+    return defect.outcome in (Outcome.SCHEMA_MISMATCH, Outcome.INVALID_JSON) and defect.severity is not Severity.NOTE
+
+
+def suspicion(arguments: str, value: Any) -> str | None:
+    """Returns the markup in a call's arguments that no one would have written there; None if there is none.
+
+    Markup in a string is data: a template, a parser's test, a pattern to search for. Damage looks different. It is the
+    end of a call, or a reserved token, that the string did not begin, right behind a word or at the string's end; or
+    the end of one call and the beginning of the next; or a tag that became part of a key.
+
+    Args:
+        arguments: JSON text.
+        value: The same, parsed.
+    """
+    if "<" not in arguments and "=" not in arguments and "◁" not in arguments and "\\u" not in arguments:
+        return None
+    if isinstance(value, dict) and any(map(_is_odd_key, value)):
+        return "a tag in a key"
+    stack = [value]
+    while stack:
+        each = stack.pop()
+        if isinstance(each, str):
+            if found := _suspicion_in(each):
+                return found
+        elif isinstance(each, dict):
+            if closed := next((key for key, inner in each.items() if _closes_itself(key, inner)), None):
+                return f"</{closed}"
+            stack += each.values()
+        elif isinstance(each, list):
+            stack += each
+    return None
+
+
+def _is_odd_key(key: str) -> bool:
+    """Returns whether a tag, maybe cut, became a key or a part of it."""
+    return key.startswith(ODD_KEYS) or ("<" in key and (has_markup(key) or half_marker(key) > 0))
+
+
+def torn_key(arguments: Mapping[str, Any], names: Collection[str]) -> bool:
+    """Returns whether a key is what damage left of a name: `command=ls`, `command">`, ` command`, `Command`.
+
+    Or it is a wrapper that no schema knows, with all the arguments in it.
+
+    Args:
+        arguments: Of a call.
+        names: Those of its schema; empty where other keys are as good.
+    """
+    if not names:
+        return False
+    missing: set[str] | None = None
+    for key in arguments:
+        if key in names:
+            continue
+        if missing is None:
+            missing = {plain(name) for name in names if name not in arguments}
+        name = _NAME_IN_KEY.match(key)
+        if plain(key) in missing or (name is not None and plain(name[1]) in missing):
+            return True
+    return len(arguments) == 1 and any(_wraps(key, value, names) for key, value in arguments.items())
+
+
+def _wraps(key: str, value: Any, names: Collection[str]) -> bool:
+    if key not in _WRAPPERS or key in names or not isinstance(value, dict) or not value:
+        return False
+    return all(name in names for name in value)
+
+
+def _closes_itself(key: str, value: Any) -> bool:
+    """Returns whether a member is a text that ends in a closing tag of its own name, which it has not opened."""
+    return isinstance(value, str) and value.endswith((f"</{key}>", f"</{key}")) and f"<{key}" not in value
+
+
+def _suspicion_in(text: str) -> str | None:
+    if "<" not in text and "◁" not in text:
+        return None
+    balance = _Balance(text)
+    loose = ""  # an end that nothing has begun, with nothing but markup and space behind it so far
+    last = 0
+    for match in markers(text):
+        marker = canonical(match.group())
+        if last < match.start() and not text[last : match.start()].isspace():
+            loose = ""
+        last = match.end()
+        if loose in ENDS_OF_CALLS and marker in BEGINS_OF_CALLS:
+            return loose
+        alone = match.start() == 0 and last == len(text) and marker not in ENDS_OF_CALLS
+        if not alone and (is_reserved(marker) or balance.is_surplus(marker, match.start())):
+            if (marker in ENDS_OF_CALLS or is_reserved(marker)) and _is_glued(text, match.start()):
+                return marker
+            loose = loose or marker
+    if loose and (last == len(text) or text[last:].isspace()):
+        return loose
+    half = text[len(text) - half_marker(text) :]
+    return half if half.startswith(_HALF_ENDS) else None
+
+
+def _is_glued(text: str, place: int) -> bool:
+    """Returns whether a word or a sentence ends right before a place. Who mentions a marker puts a sign before it."""
+    before = text[max(0, place - 2) : place]
+    return (before[-1:].isalnum() and before[:-1] != "\\") or before[-1:] in _STOPS
+
+
+class _Balance:
+    """Counts what a text begins and ends, from its beginning on."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._begun: dict[str, tuple[int, int]] = {}  # how often, up to where
+        self._ended: Counter[str] = Counter()
+
+    def is_surplus(self, marker: str, place: int) -> bool:
+        """Counts a marker; returns whether it ends what nothing before it has begun."""
+        begin = ENDS.get(marker)
+        if begin is None:
+            return False
+        begun, counted = self._begun.get(begin, (0, 0))
+        begun += self._text.count(begin, counted, place)
+        if "｜" in begin:
+            begun += self._text.count(begin.replace("｜", "|"), counted, place)
+        self._begun[begin] = begun, place
+        self._ended[begin] += 1
+        return self._ended[begin] > begun
+
+
+def unquoted(text: str, mismatch: str) -> str | None:
+    """Returns a document with the value in place of the text that fails its schema; None if that text is no JSON.
+
+    Nothing else of the document changes.
+
+    Args:
+        text: The document, valid JSON.
+        mismatch: Where and by which keyword it fails, as of `Schema.mismatch`.
+    """
+    where, _, keyword = mismatch.rpartition(": ")
+    span = _span(text, where) if keyword in _OF_TYPES else None
+    if span is None or text[span[0]] != '"':
+        return None
+    start, end = span
+    value_text = loads(text[start:end])
+    try:
+        value = loads(value_text)
+    except ValueError:
+        return None
+    return None if isinstance(value, str) else f"{text[:start]}{value_text.strip()}{text[end:]}"
+
+
+def _span(text: str, where: str) -> tuple[int, int] | None:
+    """Returns where the value at a path such as `$.edits[0].text` begins and ends; None if the path leads nowhere."""
+    path, start, end = "$", _behind_space(text, 0), len(text)
+    while path != where:
+        steps = _members(text, start) if text[start] in "{[" else ()
+        inner = next(
+            (each for each in steps if f"{where}.".startswith((f"{path}{each[0]}.", f"{path}{each[0]}["))), None
+        )
+        if inner is None:
+            return None
+        step, start, end = inner
+        path += step
+    return start, end
+
+
+def _members(text: str, start: int) -> Iterator[tuple[str, int, int]]:
+    """Yields the members of the object or list that begins at a place: the step of a path, begin and end."""
+    is_object = text[start] == "{"
+    place, number = _behind_space(text, start + 1), 0
+    while text[place] not in "}]":
+        step = f"[{number}]"
+        if is_object:
+            key, place = _decoder.raw_decode(text, place)
+            step = f".{key}"
+            place = _behind_space(text, _behind_space(text, place) + 1)
+        _, end = _decoder.raw_decode(text, place)
+        yield step, place, end
+        place = _behind_space(text, end)
+        if text[place] == ",":
+            place = _behind_space(text, place + 1)
+        number += 1
+
+
+def _behind_space(text: str, place: int) -> int:
+    return _SPACE.match(text, place).end()  # type: ignore[union-attr]

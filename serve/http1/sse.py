@@ -8,7 +8,7 @@ import msgspec
 
 from serve.errors import EngineError, GatewayError
 from serve.http1.room import has_room
-from serve.parsing.long_numbers import has_long_numbers
+from serve.parsing.strict_json import has_long_numbers
 
 LF, CR = b"\n\r"  # as numbers: to look for one of those takes a quarter of the time
 BLANK_LINE = b"\n\n"

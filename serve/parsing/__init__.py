@@ -1,6 +1,5 @@
 """Parsers of tool calls and reasoning: pure, right for any chunking, constant work per token."""
 
-from serve.parsing.coercion import coerce
 from serve.parsing.drafts import DraftingParser
 from serve.parsing.events import (
     CallArguments,
@@ -16,8 +15,8 @@ from serve.parsing.events import (
     ViolationKind,
     fold,
 )
-from serve.parsing.parser import GRAMMARS, StreamParser, parse
-from serve.parsing.reasoning_split import ReasoningSplit
+from serve.parsing.parser import GRAMMARS, ReasoningSplit, StreamParser, parse
+from serve.parsing.values import coerce
 
 __all__ = [
     "GRAMMARS",

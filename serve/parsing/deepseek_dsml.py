@@ -1,7 +1,7 @@
 """The grammar of DeepSeek V3.2, V4 and V4.1 (DSML): XML calls whose tags carry a token, and typed values.
 
 A call ends the turn: text behind one is reported as `stray_text` and is no content. Where a value ends is decided in
-`xml_value.py`, which JSON type it gets in `values.py`.
+`xml_call.py`, which JSON type it gets in `values.py`.
 """
 
 from __future__ import annotations
@@ -15,11 +15,9 @@ from typing import ClassVar
 from serve.parsing.arguments import audit, plain_text, read_object
 from serve.parsing.lexer import Lexicon
 from serve.parsing.machine import Row, State
-from serve.parsing.prose import THINK, content_row, reasoning_row, reasoning_table
-from serve.parsing.turns import END_OF_TURN, Turns, with_turns
+from serve.parsing.prose import END_OF_TURN, THINK, Turns, content_row, reasoning_row, reasoning_table, with_turns
 from serve.parsing.values import DsmlValue
-from serve.parsing.xml_parameters import TaggedArguments
-from serve.parsing.xml_value import END, XmlValue, value_rows
+from serve.parsing.xml_call import END, TaggedArguments, XmlValue, value_rows
 
 _TOKEN = "｜DSML｜"
 # What models, proxies and copies make of the token. V4.1 writes a blank behind it, V3.2 and V4 do not.

@@ -14,8 +14,7 @@ from serve.parsing.json_call import JSON_SPACE
 from serve.parsing.kimi_k2 import KimiK2
 from serve.parsing.lexer import Lexicon
 from serve.parsing.machine import Row, State
-from serve.parsing.prose import THINK, Prose, reasoning_table
-from serve.parsing.turns import END_OF_TURN, Turns, with_turns
+from serve.parsing.prose import END_OF_TURN, THINK, Prose, Turns, reasoning_table, with_turns
 
 _MARKERS = {
     "<｜tool▁calls▁begin｜>": "section",

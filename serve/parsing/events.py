@@ -13,7 +13,7 @@ ViolationKind = Literal[
     "unresolved_call",  # a call whose name is neither given nor can be inferred; it yields no call
     "unfinished_call",  # the output ended, or the next call began, in the middle of this one
     "malformed_arguments",  # the arguments are not a JSON object
-    "ambiguous_value",  # the value holds a tag of the format, or ends in one: quoted, or a mistake (`xml_value.py`)
+    "ambiguous_value",  # the value holds a tag of the format, or ends in one: quoted, or a mistake (`xml_call.py`)
     "drifted_marker",  # a tag is misspelt, missing or doubled, and the others leave no doubt about what was meant
     "mistyped_value",  # a value is not of the type that its tag states
     "unknown_tool",  # the name was not declared

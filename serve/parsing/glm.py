@@ -1,7 +1,7 @@
 """The grammar of GLM 4.5 to 5, Ling 3 and Hy3: a name, and each argument as a pair of a key and a value.
 
-Where a value ends is decided in `xml_value.py`. All between its tags belongs to it, newlines too (`verbatim`, see
-`values.py`); which JSON type it gets is decided in `coercion.py`.
+Where a value ends is decided in `xml_call.py`. All between its tags belongs to it, newlines too (`verbatim`); which
+JSON type it gets is decided in `values.py`.
 """
 
 from __future__ import annotations
@@ -16,8 +16,7 @@ from serve.parsing.lexer import Lexicon
 from serve.parsing.machine import Row, State
 from serve.parsing.prose import THINK, Prose, content_row, reasoning_row, reasoning_table
 from serve.parsing.tool_call_block import Block
-from serve.parsing.xml_parameters import XmlParameters
-from serve.parsing.xml_value import END, XmlValue, value_rows
+from serve.parsing.xml_call import END, XmlParameters, XmlValue, value_rows
 
 # What is held back while it may be a name, and perhaps a key; bounded, so that prose behind a marker is not.
 _WORD = r"[^\s<>{}=\"']{0,256}"

@@ -8,8 +8,7 @@ from typing import ClassVar
 
 from serve.parsing.events import ViolationKind
 from serve.parsing.json_call import JsonCall
-from serve.parsing.lexer import Lexicon
-from serve.parsing.lost_markers import PatternWatch
+from serve.parsing.lexer import Lexicon, PatternWatch
 from serve.parsing.machine import Row, State
 
 # What stands in front of `<|message|>`. The recipient comes before the channel or behind it, and the format of the

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from serve.parsing.arguments import plain_text, read_object
+from serve.parsing.arguments import infer, plain_text, read_object
 from serve.parsing.events import ViolationKind
-from serve.parsing.inference import infer
 from serve.parsing.json_scanner import JsonScanner
 from serve.parsing.machine import State
 from serve.parsing.prose import Prose

@@ -1,6 +1,6 @@
 """The grammar of Kimi K2, K2.5 and K2.6: sections of calls between special tokens, JSON arguments.
 
-The tool that a call's id means is found in `names.py`, or by the arguments in `inference.py`.
+The tool that a call's id means is found in `tools.py`, or by the arguments in `arguments.py`.
 """
 
 from __future__ import annotations

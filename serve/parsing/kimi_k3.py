@@ -10,8 +10,7 @@ from typing import ClassVar
 
 from serve.parsing.events import ViolationKind
 from serve.parsing.json_call import JsonCall
-from serve.parsing.lexer import Lexicon
-from serve.parsing.lost_markers import PatternWatch
+from serve.parsing.lexer import Lexicon, PatternWatch
 from serve.parsing.machine import Row, State
 from serve.parsing.values import PaddedValue, TypedValue
 

@@ -22,7 +22,7 @@ class MiniMaxM2(Qwen3Coder):
 
     Qwen3-Coder's format with other tags, so that its table is the base of this one. Values are verbatim, and end tags
     that are missing are reported: a call that speculation has damaged looks like that. Where a value ends: see
-    `xml_value.py`; which JSON type it gets: `values.py` and `coercion.py`.
+    `xml_call.py`; which JSON type it gets: `values.py`.
     """
 
     call_openers: ClassVar = ("<minimax:tool_call>",)

@@ -1,8 +1,8 @@
 """The grammar of Qwen3-Coder, 3.5 and 3.6: XML calls whose values the tool's schema turns into JSON.
 
 These models fall back now and then on what others write: one JSON object in the block, or names as attributes. Where a
-value ends is decided in `xml_value.py`, which of its newlines are markup in `values.py`, which JSON type it gets in
-`coercion.py`; an object in the block is read as in `hermes.py`.
+value ends is decided in `xml_call.py`, which of its newlines are markup and which JSON type it gets in `values.py`; an
+object in the block is read as in `hermes.py`.
 """
 
 from __future__ import annotations
@@ -16,8 +16,7 @@ from serve.parsing.lexer import Lexicon
 from serve.parsing.machine import Row, State
 from serve.parsing.prose import THINK, Prose, content_row, reasoning_row, reasoning_table
 from serve.parsing.tool_call_block import QWEN_IDS, Block
-from serve.parsing.xml_parameters import XmlParameters
-from serve.parsing.xml_value import XmlValue, value_rows
+from serve.parsing.xml_call import XmlParameters, XmlValue, value_rows
 
 _OTHER_ENDS = (
     "</function_invocation>",

@@ -1,4 +1,7 @@
-"""JSON as its standard defines it; Python's own decoder also accepts NaN and Infinity."""
+"""JSON as its standard defines it, and what would take too long to decode.
+
+Python's own decoder also accepts NaN and Infinity, and takes quadratic time for numbers of thousands of digits.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +9,19 @@ import json
 import re
 from typing import Any, NoReturn
 
-from serve.parsing.long_numbers import has_long_numbers
-
 _LONG = 64 * 1024  # characters; fewer are parsed in milliseconds whatever they hold
 _PATIENT = 256 * 1024  # from here on they are parsed in a thread, and others are to have their turn
 # Many times what a model says in one answer. Building as many values takes some milliseconds, and nothing else runs.
 _MOST_BRACKETS = 60_000
 _MOST_COLONS = 80_000
 _MOST_SIGNS = 250_000
+_LONG_DIGITS = 500  # a shorter number costs no more than the text that it is
+_MOST_DIGITS = 500_000  # of such numbers together; decoding them takes some milliseconds
+_STEP = 250
+_WINDOW_BYTES = 1024 * 1024  # looked at in one go
+_DIGITS = b"0123456789"
+_AS_ZEROS = bytes.maketrans(_DIGITS, b"0" * len(_DIGITS))
+_RUN = b"0" * _LONG_DIGITS
 
 
 def loads(text: str) -> Any:
@@ -97,3 +105,19 @@ _decoder = json.JSONDecoder(parse_constant=_reject)
 _patient = json.JSONDecoder(parse_constant=_reject, parse_int=_int, parse_float=_float)
 _plain = json.JSONEncoder(ensure_ascii=False)
 _SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+def has_long_numbers(text: bytes) -> bool:
+    """Returns whether a text, which should be JSON, holds more digits in long numbers than any that is meant well.
+
+    Long numbers in strings count too; no model reads that many digits. For most texts every 250th byte tells.
+    """
+    sample = text[::_STEP]
+    if (len(sample) - len(sample.translate(None, _DIGITS))) * _STEP <= _MOST_DIGITS:
+        return False
+    digits = 0
+    for start in range(0, len(text), _WINDOW_BYTES):
+        digits += text[start : start + _WINDOW_BYTES].translate(_AS_ZEROS).count(_RUN) * _LONG_DIGITS
+        if digits > _MOST_DIGITS:
+            return True
+    return False

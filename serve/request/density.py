@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from serve.errors import InvalidRequestError
-from serve.parsing.long_numbers import has_long_numbers
+from serve.parsing.strict_json import has_long_numbers
 from serve.request.long_json import MOST_AT_ONCE_BYTES, LongJson
 
 # A smaller body can't hold enough to matter.

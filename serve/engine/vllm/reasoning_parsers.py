@@ -23,7 +23,7 @@ from serve.engine.vllm.markers import (
 from serve.engine.vllm.prompt_state import PromptState
 from serve.parsing import GRAMMARS, ReasoningSplit
 from serve.parsing.families import OUR_PARSER, USUAL, thinking_of
-from serve.parsing.reasoning_split import Parts
+from serve.parsing.parser import Parts
 
 
 class SpecgateReasoningParser(ParserEngineReasoningAdapter):  # type: ignore[misc,unused-ignore]

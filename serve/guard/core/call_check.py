@@ -37,8 +37,8 @@ from serve.guard.core.verdict import (
     severity_of_near_copy,
     severity_of_unjudged,
 )
-from serve.parsing.names import Names, plain
 from serve.parsing.strict_json import has_half_character, loads
+from serve.parsing.tools import Names, plain
 
 _MAX_NAME_CHARS = 1024
 # Each value in quotes is found by judging the arguments once more.

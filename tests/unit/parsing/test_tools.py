@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serve.parsing import parse
-from serve.parsing.names import Names
+from serve.parsing.tools import Names
 
 CALL = "<|tool_call_begin|>{}<|tool_call_argument_begin|>{}<|tool_call_end|>"
 NAMES = [

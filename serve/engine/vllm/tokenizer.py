@@ -18,7 +18,7 @@ from vllm.tokenizers.registry import TokenizerRegistry
 
 from serve.tokenizer import KimiTokenizer
 from serve.tokenizer.escaping import escape, unescaped_parts
-from serve.tokenizer.layout import CONFIG_FILE, RANKS_FILE, TokenizerFileError
+from serve.tokenizer.kimi import CONFIG_FILE, RANKS_FILE, TokenizerFileError
 
 MODE = "specgate_kimi"
 TEMPLATE_FILE = "chat_template.jinja"

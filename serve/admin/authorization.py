@@ -9,7 +9,7 @@ from starlette.types import ASGIApp
 from serve.access.principal import NOBODY, Authenticate, Principal
 from serve.access.token import without_secrets
 from serve.config.exposure import is_address
-from serve.dialects.table import refusal
+from serve.dialects.api import refusal
 from serve.errors import (
     CrossSiteError,
     GatewayError,

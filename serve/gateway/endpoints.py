@@ -17,8 +17,8 @@ from serve import VERSION
 from serve.access.principal import ANONYMOUS, MODELS_HEADER, Principal
 from serve.admin.authorization import PRINCIPAL
 from serve.config.gateway import GatewayConfig
-from serve.dialects.messages.models import VERSION_HEADER, model_info, model_page
-from serve.dialects.table import as_chat, refusal
+from serve.dialects.api import as_chat, refusal
+from serve.dialects.messages.response import VERSION_HEADER, model_info, model_page
 from serve.errors import INTERNAL, GatewayError, ModelNotFoundError
 from serve.gateway.pipeline import Gateway
 from serve.gateway.policy_updates import PolicyUpdates

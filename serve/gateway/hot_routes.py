@@ -1,8 +1,7 @@
 """The apps that respond to inference requests, by path: what bypasses the web framework."""
 
-from serve.dialects.api import ContextOf, DialectApi
+from serve.dialects.api import DIALECTS, ContextOf, DialectApi
 from serve.dialects.dialect import Dialect
-from serve.dialects.table import DIALECTS
 from serve.gateway.pipeline import Gateway
 from serve.http1.asgi import AsgiApp, Receive, Scope, Send
 from serve.request.completion import COMPLETION_PATHS

@@ -10,7 +10,7 @@ from openai.lib.streaming.responses._responses import ResponseStreamState
 from openai.types.responses import ResponseStreamEvent
 
 from serve.dialects.dialect import Identity, Translated
-from serve.dialects.responses.dialect import RESPONSES
+from serve.dialects.responses import RESPONSES
 from serve.dialects.responses.request import decode
 from serve.dialects.responses.response import ResponseObject
 from serve.dialects.responses.stream import ResponsesEncoder

@@ -2,8 +2,8 @@
 
 from serve.dialects.dialect import Dialect
 from serve.dialects.messages.count_tokens import TOKENIZE_PATH, decode_count, encode_count, estimate_count
-from serve.dialects.messages.decode import decode
-from serve.dialects.messages.encode import encode_error, encode_refusal, encode_whole
+from serve.dialects.messages.request import decode
+from serve.dialects.messages.response import encode_error, encode_refusal, encode_whole
 from serve.dialects.messages.stream import StreamEncoder
 
 __all__ = ["COUNT_TOKENS", "ID_HEADER", "MESSAGES", "PATH", "encode_refusal"]

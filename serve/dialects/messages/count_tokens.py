@@ -7,8 +7,7 @@ import msgspec
 
 from serve.dialects.body import read_object, within_depth, written
 from serve.dialects.dialect import Identity, Translated
-from serve.dialects.messages.decode import chat_body
-from serve.dialects.messages.memo import MessagesMemo
+from serve.dialects.messages.request import MessagesMemo, chat_body
 from serve.errors import EngineError
 
 # vLLM's route; other servers answer it with an error.

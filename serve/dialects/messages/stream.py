@@ -8,8 +8,8 @@ import msgspec
 from serve.dialects.answer import REASONING, TEXT, Answer, Call
 from serve.dialects.dialect import Identity
 from serve.dialects.failure import Failure
-from serve.dialects.messages.encode import empty_message, error_of, stop_of, tool_use, usage_of
-from serve.dialects.messages.memo import MessagesMemo
+from serve.dialects.messages.request import MessagesMemo
+from serve.dialects.messages.response import empty_message, error_of, stop_of, tool_use, usage_of
 from serve.dialects.reasoning import seal
 
 _PING = b'event: ping\ndata: {"type":"ping"}\n\n'

@@ -7,8 +7,15 @@ import msgspec
 
 from serve.dialects.answer import REASONING, TEXT, Call
 from serve.dialects.failure import Failure
-from serve.dialects.responses.errors import error_members, stream_error
-from serve.dialects.responses.response import Item, ResponseObject, output_text, reasoning_part, text_status
+from serve.dialects.responses.response import (
+    Item,
+    ResponseObject,
+    error_members,
+    output_text,
+    reasoning_part,
+    stream_error,
+    text_status,
+)
 from serve.dialects.responses.tools import CustomText
 
 _encode = msgspec.json.Encoder().encode

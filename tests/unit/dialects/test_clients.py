@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from serve.dialects.table import as_chat
+from serve.dialects.api import as_chat
 from serve.request.completion import parse
 from serve.request.features import features_of
 

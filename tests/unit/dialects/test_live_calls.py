@@ -12,7 +12,7 @@ from support.responses_api import IDENTITY, encoder, events_in, final, translate
 
 from serve.config.guard import GuardConfig
 from serve.dialects.failure import Failure
-from serve.dialects.messages.memo import MessagesMemo
+from serve.dialects.messages.request import MessagesMemo
 from serve.dialects.messages.stream import StreamEncoder
 from serve.errors import IntegrityError
 from serve.guard.core import Guard

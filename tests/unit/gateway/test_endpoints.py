@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from serve import VERSION
-from serve.dialects.table import DIALECTS
+from serve.dialects.api import DIALECTS
 from serve.gateway import endpoints
 from serve.gateway.ingress import GatewayReplica
 

@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from serve.dialects.api import DialectApi
-from serve.dialects.table import DIALECTS
+from serve.dialects.api import DIALECTS, DialectApi
 from serve.gateway.hot_routes import hot_routes
 from serve.proxy.exchange import Api
 

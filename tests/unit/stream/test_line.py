@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serve.config.guard import GuardConfig
+from serve.dialects.api import Translate
 from serve.dialects.dialect import Identity
-from serve.dialects.messages.memo import MessagesMemo
+from serve.dialects.messages.request import MessagesMemo
 from serve.dialects.messages.stream import StreamEncoder
-from serve.dialects.translate import Translate
 from serve.guard.core import Guard
 from serve.guard.response import GuardedStream
 from serve.limits.answer_meter import Meter

@@ -11,4 +11,4 @@ def test_the_walk_names_the_files_that_a_request_crosses() -> None:
     assert "serve/stream/line.py" in plain
     assert "serve/guard/response.py" not in plain
     assert "serve/guard/response.py" in guarded
-    assert "serve/dialects/translate.py" in messages
+    assert "serve/dialects/api.py" in messages

@@ -6,7 +6,7 @@ import pytest
 
 from serve.dialects.dialect import Identity
 from serve.dialects.messages import COUNT_TOKENS
-from serve.dialects.messages.memo import MessagesMemo
+from serve.dialects.messages.request import MessagesMemo
 from serve.errors import EngineError
 
 TOOL = {"name": "f", "input_schema": {"type": "object"}}

@@ -12,7 +12,7 @@ from support.chat_chunks import ChatAnswer, streams
 from serve.dialects.dialect import Identity
 from serve.dialects.failure import Failure, Overflow
 from serve.dialects.messages import MESSAGES
-from serve.dialects.messages.memo import MessagesMemo
+from serve.dialects.messages.request import MessagesMemo
 from serve.dialects.messages.stream import StreamEncoder
 from serve.errors import EngineError
 

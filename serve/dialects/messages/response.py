@@ -1,6 +1,7 @@
-"""Chat completions to Messages: whole answers, errors, and what streams share with them."""
+"""What clients of the Messages API read: answers as messages, with what streams share with them; errors; models."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -8,11 +9,12 @@ import msgspec
 from serve.dialects.answer import REASONING, TEXT, Answer, Call
 from serve.dialects.dialect import Identity
 from serve.dialects.failure import Failure
-from serve.dialects.messages.decode import THREAD_NOT_FOUND
-from serve.dialects.messages.memo import MessagesMemo, client_id
+from serve.dialects.messages.conversation import client_id
+from serve.dialects.messages.request import THREAD_NOT_FOUND, MessagesMemo
 from serve.dialects.reasoning import seal
 from serve.errors import GatewayError, MethodNotAllowedError, RouteNotFoundError
 
+VERSION_HEADER = "anthropic-version"  # of requests; with it, `GET /v1/models` means this API's models
 # Statuses and types as Claude-Code-like clients act on them. They retry a 401 without end and a 404 several times, and
 # show a 400 or 403 at once.
 _ERRORS = {
@@ -143,3 +145,27 @@ def encode_refusal(error: GatewayError, request_id: str) -> tuple[int, bytes]:
     if error.status in _UNSERVED:
         status, body["error"]["type"] = _UNSERVED[error.status]
     return status, msgspec.json.encode({**body, "request_id": request_id})
+
+
+def model_info(model: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns a model in the form of the Messages API.
+
+    Args:
+        model: In OpenAI's form, with `max_model_len` in tokens if that is known.
+    """
+    return {
+        "type": "model",
+        "id": model["id"],
+        "display_name": model["id"],
+        "created_at": datetime.fromtimestamp(model["created"], UTC).isoformat().replace("+00:00", "Z"),
+        "lifecycle": "active",
+        "max_input_tokens": model.get("max_model_len"),
+        "max_tokens": model.get("max_model_len"),
+    }
+
+
+def model_page(models: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Returns all models as the only page of a list."""
+    page = [model_info(model) for model in models]
+    ends = (page[0]["id"], page[-1]["id"]) if page else (None, None)
+    return {"data": page, "has_more": False, "first_id": ends[0], "last_id": ends[1]}

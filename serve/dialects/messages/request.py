@@ -1,6 +1,7 @@
 """A Messages request to a chat request."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -9,7 +10,6 @@ from serve.dialects.body import read_object, required, within_depth, written, wr
 from serve.dialects.chat import STREAMED, taken_ids
 from serve.dialects.dialect import Translated
 from serve.dialects.messages.conversation import chat_messages
-from serve.dialects.messages.memo import MessagesMemo
 from serve.dialects.messages.tools import chat_tools
 from serve.errors import InvalidRequestError
 
@@ -32,6 +32,25 @@ _SILENT = frozenset({"metadata", "cache_control"})
 # On this code Anthropic's SDKs send the whole conversation again.
 THREAD_NOT_FOUND = "thread_not_found"
 _SESSION_MARK = "_session_"
+
+
+@dataclass(frozen=True, slots=True)
+class MessagesMemo:
+    """What the answer to a request must know of it.
+
+    Attributes:
+        prompt_bytes: Size of the chat body.
+        thinking: True if the client enabled thinking: only such a one expects blocks of it.
+        omitted: True if it wants those blocks without their text.
+        max_tokens: The length that the answer may have; 0 if that is not known.
+        taken_ids: Ids of the calls in the conversation so far.
+    """
+
+    prompt_bytes: int
+    thinking: bool = False
+    omitted: bool = False
+    max_tokens: int = 0
+    taken_ids: frozenset[str] = frozenset()
 
 
 @within_depth()

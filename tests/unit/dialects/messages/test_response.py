@@ -8,7 +8,7 @@ import pytest
 from serve.dialects.dialect import Identity
 from serve.dialects.failure import Failure, Overflow
 from serve.dialects.messages import MESSAGES
-from serve.dialects.messages.memo import MessagesMemo
+from serve.dialects.messages.request import MessagesMemo
 from serve.errors import EngineError
 
 

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from serve.dialects.failure import Failure, Overflow
-from serve.dialects.responses.errors import encode_error, stream_error
+from serve.dialects.responses.response import encode_error, stream_error
 from serve.errors import (
     DeadlineError,
     EngineError,

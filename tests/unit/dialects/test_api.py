@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from serve.dialects.api import Translate
 from serve.dialects.failure import Failure
-from serve.dialects.translate import Translate
 from serve.errors import EngineError
 from serve.http1.sse import DONE, MAX_FRAME_BYTES, encode_frame
 from serve.limits.answer_meter import Meter

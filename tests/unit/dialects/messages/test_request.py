@@ -14,7 +14,7 @@ from support.chat_chunks import ChatAnswer, answers
 from serve.dialects.chat import MISSING_RESULT
 from serve.dialects.dialect import Identity, Translated
 from serve.dialects.messages import MESSAGES
-from serve.dialects.messages.memo import client_id, engine_id
+from serve.dialects.messages.conversation import client_id, engine_id
 from serve.errors import InvalidRequestError
 from serve.request.completion import parse
 from serve.request.features import features_of

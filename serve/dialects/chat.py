@@ -19,6 +19,21 @@ _TEXT_TYPE = re.compile(
 )
 
 
+def chat_role(role: Any, begun: bool) -> Any:
+    """Returns the role under which chat has a message: a later one of the system becomes the user's.
+
+    Templates refuse it in its own role, and moved to the front it would change the prefix that engines have in their
+    cache.
+
+    Args:
+        role: The client's, known or not.
+        begun: Something else than the system's messages has come before.
+    """
+    if role in ("system", "developer"):
+        return "user" if begun else "system"
+    return role
+
+
 def taken_ids(messages: Iterable[Mapping[str, Any]]) -> frozenset[str]:
     """Returns the ids of all calls in a conversation, which is of our own making."""
     return frozenset([call["id"] for message in messages for call in message.get("tool_calls", ())])

@@ -1,9 +1,11 @@
 """A dialect: one API that clients speak, as the functions that translate it to chat completions and back."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
+from serve.dialects.answer import Answer
 from serve.dialects.failure import Failure
 from serve.request.completion import CHAT_PATH
 
@@ -30,20 +32,32 @@ class Translated:
     max_tokens: int | None = None
 
 
-class Encoder(Protocol):
+class Encoder(ABC):
     """Turns the chunks of a chat stream into the events of a dialect, as bytes ready to be sent.
 
     `start` is called once and first, then what feeds it and `keep_alive`, and at last either `finish` or `fail`, once.
     """
 
+    def __init__(self, answer: Answer) -> None:
+        self._answer = answer
+        self._growing = ""  # id of the call that has begun and has had no end
+        self._sent_calls = 0  # whose events have all been sent
+        self._late: list[tuple[str, str]] = []  # texts that came while a call was growing
+
+    @abstractmethod
     def start(self) -> bytes:
         """Returns the events that begin every stream."""
-        ...
 
     def feed(self, chunk: Mapping[str, Any]) -> bytes:
-        """Returns the events for one chunk of any shape; what belongs together may wait for `finish`."""
-        ...
+        """Returns the events for one chunk of any shape: its texts, and more of a call that grows. Other calls wait for
+        `finish`.
+        """
+        events = [self._text(kind, text) for kind, text in self._answer.feed(chunk)]
+        if self._answer.growing:
+            events.append(self._grow())
+        return b"".join(events)
 
+    @abstractmethod
     def feed_text(self, kind: str, text: str) -> bytes:
         """Does what `feed` does, for a chunk that holds nothing but more of one text.
 
@@ -51,7 +65,6 @@ class Encoder(Protocol):
             kind: `REASONING` or `TEXT`.
             text: What is added; not empty.
         """
-        ...
 
     def feed_arguments(self, place: int, text: str) -> bytes | None:
         """Does what `feed` does, for a chunk that holds nothing but more arguments of a call.
@@ -63,23 +76,31 @@ class Encoder(Protocol):
         Returns:
             None if that is no call that grows; then nothing was done: `feed` the chunk.
         """
-        ...
+        return self._grow() if self._answer.add_arguments(place, text) else None
 
+    @abstractmethod
     def keep_alive(self) -> bytes:
         """Returns an event that only shows that the stream is alive."""
-        ...
 
+    @abstractmethod
     def finish(self) -> bytes:
         """Returns the events that end a complete stream.
 
         Raises:
-            EngineError: The answer holds a call that must not reach a client.
+            EngineError: The engine did not end its answer, or it holds a call that must not reach a client.
         """
-        ...
 
+    @abstractmethod
     def fail(self, failure: Failure) -> bytes:
         """Returns the events that end a stream that broke."""
-        ...
+
+    @abstractmethod
+    def _text(self, kind: str, text: str) -> bytes:
+        """Returns the events for more text; nothing as long as a call grows, behind which it waits."""
+
+    @abstractmethod
+    def _grow(self) -> bytes:
+        """Returns the events for more of the call that grows; the calls before it end, as they are complete."""
 
 
 @dataclass(frozen=True, slots=True)

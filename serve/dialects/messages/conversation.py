@@ -10,13 +10,15 @@ from typing import Any
 import msgspec
 
 from serve.dialects.body import wrong
-from serve.dialects.chat import MISSING_RESULT, Unreadable, text_of, text_part
+from serve.dialects.chat import MISSING_RESULT, Unreadable, chat_role, text_of, text_part
 from serve.dialects.messages.tools import TOOL_CHANGES
 from serve.dialects.reasoning import unseal
 
 ChatMessage = dict[str, Any]
 Part = dict[str, Any]
 Block = Mapping[str, Any]
+_Placed = tuple[str, Block]  # with its place in the request
+_Turn = tuple[str, list[_Placed]]  # a role and what it says
 
 # Changes with every request of Claude-Code-like clients, and would cost the prefix cache.
 _BILLING = "x-anthropic-billing-header"
@@ -55,15 +57,18 @@ def chat_messages(body: Mapping[str, Any], given: list[Any], dropped: list[str])
     system = [] if body.get("system") is None else [system_text(body["system"])]
     turns = [_turn(message, f"messages.{position}") for position, message in enumerate(_lasting(given))]
     turns = [(role, blocks) for role, blocks in turns if blocks or role != "system"]  # such a one changes options only
-    leading = next((position for position, (role, _) in enumerate(turns) if role != "system"), len(turns))
-    system += [system_text([block for _, block in blocks], "messages") for _, blocks in turns[:leading]]
+    begun: list[_Turn] = []
+    for role, blocks in turns:
+        side = chat_role(role, begun=bool(begun))
+        if side == "system":
+            system.append(system_text([block for _, block in blocks], "messages"))
+        else:
+            begun.append((side, blocks))
     text = "\n\n".join(filter(None, system))
     messages: list[ChatMessage] = [{"role": "system", "content": text}] if text else []
     unreadable = Unreadable(_asked(turns), dropped)
     pending: list[str] = []
-    # A later system message becomes the user's: templates refuse it in its own role, and moved to the front
-    # it would change the prefix that engines have in their cache.
-    for assistant, run in groupby(turns[leading:], lambda turn: turn[0] == "assistant"):
+    for assistant, run in groupby(begun, lambda turn: turn[0] == "assistant"):
         blocks = [block for _, blocks in run for block in blocks]
         if assistant:
             message = _assistant(blocks, unreadable)
@@ -76,7 +81,7 @@ def chat_messages(body: Mapping[str, Any], given: list[Any], dropped: list[str])
     return messages
 
 
-def _asked(turns: list[tuple[str, list[tuple[str, Block]]]]) -> str:
+def _asked(turns: list[_Turn]) -> str:
     """Returns the place of what the user says now; none if the last message brings results, as agents' do."""
     role, blocks = next((turn for turn in reversed(turns) if turn[0] != "system"), ("", []))
     if role != "user" or not blocks or any([block["type"] == "tool_result" for _, block in blocks]):
@@ -98,7 +103,7 @@ def _is_passing(message: Any) -> bool:
     return isinstance(message, dict) and message.get("clear_at") == "next_user_message"
 
 
-def _turn(message: Any, where: str) -> tuple[str, list[tuple[str, Block]]]:
+def _turn(message: Any, where: str) -> _Turn:
     """Returns a message's role and its blocks, each with its place."""
     if not isinstance(message, dict):
         raise wrong(where, "must be an object")
@@ -121,7 +126,7 @@ def _changes_options(block: Block) -> bool:
     return block["type"] in TOOL_CHANGES or block == {"type": "text", "text": ""}
 
 
-def _assistant(blocks: list[tuple[str, Block]], unreadable: Unreadable) -> ChatMessage:
+def _assistant(blocks: list[_Placed], unreadable: Unreadable) -> ChatMessage:
     texts: list[str] = []
     thoughts: list[str] = []
     calls: list[dict[str, Any]] = []
@@ -153,7 +158,7 @@ def _chat_call(block: Block, where: str) -> dict[str, Any]:
     return {"id": engine_id(call_id), "type": "function", "function": {"name": name, "arguments": arguments}}
 
 
-def _user(blocks: list[tuple[str, Block]], pending: list[str], unreadable: Unreadable) -> list[ChatMessage]:
+def _user(blocks: list[_Placed], pending: list[str], unreadable: Unreadable) -> list[ChatMessage]:
     """Returns the results of the calls before, in the order of the calls, and then whatever else the user says."""
     places: dict[str, list[int]] = {}
     for place, call_id in enumerate(pending):

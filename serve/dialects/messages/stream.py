@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from serve.dialects.answer import REASONING, TEXT, Answer, Call
-from serve.dialects.dialect import Identity
+from serve.dialects.dialect import Encoder, Identity
 from serve.dialects.failure import Failure
 from serve.dialects.messages.request import MessagesMemo
 from serve.dialects.messages.response import empty_message, error_of, stop_of, tool_use, usage_of
@@ -28,8 +28,8 @@ _END = b"}}\n\n"
 _encode_json = msgspec.json.Encoder().encode
 
 
-class StreamEncoder:
-    """The `Encoder` of one Messages stream.
+class StreamEncoder(Encoder):
+    """Encodes one stream.
 
     Args:
         memo: Of the request.
@@ -37,49 +37,28 @@ class StreamEncoder:
     """
 
     def __init__(self, memo: MessagesMemo, identity: Identity) -> None:
+        super().__init__(Answer(memo.taken_ids, identity.request_id))
         self._memo = memo
         self._identity = identity
-        self._answer = Answer(memo.taken_ids, identity.request_id)
         self._blocks = 0
         self._open: str | None = None
         self._prefix = b""
         self._thought: list[str] = []
-        self._growing = ""  # id of the call whose block is open
-        self._sent_calls = 0  # whose blocks have had their end
-        self._late: list[tuple[str, str]] = []  # texts that came while it was
 
     def start(self) -> bytes:
         """Returns `message_start`. Its usage is zero, because no engine has counted yet."""
         return _event("message_start", {"message": {**empty_message(self._identity, []), "usage": _NO_USAGE}})
 
-    def feed(self, chunk: Mapping[str, Any]) -> bytes:
-        """Returns the events for a chunk's texts and for a call that grows; other calls wait for `finish`."""
-        events = [self._text(kind, text) for kind, text in self._answer.feed(chunk)]
-        if self._answer.growing:
-            events.append(self._grow())
-        return b"".join(events)
-
     def feed_text(self, kind: str, text: str) -> bytes:
-        """Returns the events for more of one text."""
         self._answer.characters += len(text)
         if kind == TEXT == self._open:
             return self._prefix + _encode_json(text) + _END
         return self._text(kind, text)
 
-    def feed_arguments(self, place: int, text: str) -> bytes | None:
-        """Returns the events for more of a call that grows; None if it does not."""
-        return self._grow() if self._answer.add_arguments(place, text) else None
-
     def keep_alive(self) -> bytes:
-        """Returns a `ping`."""
         return _PING
 
     def finish(self) -> bytes:
-        """Returns the calls, `message_delta` and `message_stop`.
-
-        Raises:
-            EngineError: The engine did not end its answer, or a call can't be read.
-        """
         self._answer.check_ended()
         calls = self._answer.calls()
         events = [*self._send_calls(calls), self._close()]
@@ -137,11 +116,10 @@ class StreamEncoder:
         return signature + _event("content_block_stop", {"index": index})
 
     def _grow(self) -> bytes:
-        """Returns the events for more of the call that grows; the calls before it end, as they are complete."""
         more = self._answer.take_more()
         begun = b""
         if more.id != self._growing:
-            begun = b"".join(self._send_calls(self._answer.calls_before())) + self._close() + self._begin_call(more)
+            begun = b"".join(self._send_calls(self._answer.calls_before())) + self._begin_call(more)
             self._growing = more.id
         return begun + self._more_arguments(more.arguments)
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from serve.dialects.chat import MISSING_RESULT, Unreadable, text_of, text_part
+from serve.dialects.chat import MISSING_RESULT, Unreadable, chat_role, text_of, text_part
 from serve.dialects.reasoning import unseal
 from serve.dialects.responses.tools import CUSTOM_INPUT, TOOL_SEARCH, ToolTable, read_tools
 from serve.errors import InvalidRequestError, encode_json
@@ -212,14 +212,14 @@ class _Reader:
             turn += kind in _RESULTS or _is_users(item)
 
     def _message(self, item: Item, param: str) -> None:
-        role = item.get("role")
+        role = chat_role(item.get("role"), begun=bool(self._messages) or not self._turn.empty)
         parts = parts_of(item.get("content"), f"{param}.content", self._unreadable)
         if role == "assistant":
             self._turn.texts += filter(None, ["".join(part["text"] for part in parts if part["type"] == "text")])
-        elif role in ("system", "developer") and not self._messages and self._turn.empty:
+        elif role == "system":
             self._system.append(joined_text(parts))
-        elif role in ("user", "system", "developer"):
-            self.user(parts)  # many templates refuse a system message that is not the first
+        elif role == "user":
+            self.user(parts)
         else:
             raise InvalidRequestError(f"`{param}.role` is not known: {role!r}.", param=f"{param}.role")
 

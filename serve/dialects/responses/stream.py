@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from serve.dialects.answer import REASONING, TEXT, Call
+from serve.dialects.dialect import Encoder
 from serve.dialects.failure import Failure
 from serve.dialects.responses.response import (
     Item,
@@ -44,27 +45,24 @@ _SUMMARY = _TextForm(
 )
 
 
-class ResponsesEncoder:
-    """Encodes one stream; see `serve.dialects.dialect.Encoder`.
+class ResponsesEncoder(Encoder):
+    """Encodes one stream.
 
     Args:
         response: Names the response.
     """
 
     def __init__(self, response: ResponseObject) -> None:
+        super().__init__(response.answer())
         self._response = response
         self._summary = response.memo.summary
         self._sequence = 0
-        self._answer = response.answer()
         self._output: list[Item] = []
         self._kind = ""  # of the open item; empty if none is open
         self._form = _MESSAGE
         self._texts: list[str] = []  # of the open item
         self._delta_head = self._call_head = b""
-        self._growing = ""  # id of the call whose item is open
         self._text_of_call: CustomText | None = None  # reads its arguments, where its client gets a text
-        self._sent_calls = 0  # whose items have had their end
-        self._late: list[tuple[str, str]] = []  # texts that came while it was
 
     def start(self) -> bytes:
         return self._lifecycle("created", "in_progress") + self.keep_alive()
@@ -72,18 +70,9 @@ class ResponsesEncoder:
     def keep_alive(self) -> bytes:
         return self._lifecycle("in_progress", "in_progress")
 
-    def feed(self, chunk: Mapping[str, Any]) -> bytes:
-        events = [self._text(kind, text) for kind, text in self._answer.feed(chunk)]
-        if self._answer.growing:
-            events.append(self._grow())
-        return b"".join(events)
-
     def feed_text(self, kind: str, text: str) -> bytes:
         self._answer.characters += len(text)
         return self._delta(text) if kind == self._kind else self._text(kind, text)
-
-    def feed_arguments(self, place: int, text: str) -> bytes | None:
-        return self._grow() if self._answer.add_arguments(place, text) else None
 
     def finish(self) -> bytes:
         answer = self._answer
@@ -91,10 +80,10 @@ class ResponsesEncoder:
         calls = answer.calls()
         events = [*self._send_calls(calls), self._close("completed" if calls else text_status(answer))]
         if not calls and text_status(answer) == "completed" and all(map(_is_reasoning, self._output)):
-            events += [
+            events += (
                 self._open(TEXT),
                 self._close("completed"),
-            ]  # a turn without a message looks unfinished to agents
+            )  # agents take a turn without a message for unfinished
         ended = self._response.ended(answer, self._output)
         return b"".join([*events, self._event(ended["status"], {"response": ended})])
 
@@ -155,7 +144,6 @@ class ResponsesEncoder:
         return output_text(text) if self._kind == TEXT else reasoning_part(text, summary=self._summary)
 
     def _grow(self) -> bytes:
-        """Returns the events for more of the call that grows; the calls before it end, as they are complete."""
         more = self._answer.take_more()
         begun = b""
         if more.id != self._growing:

@@ -275,18 +275,28 @@ class Glm(XmlParameters):
 
     def close_value(self) -> State:
         if self._candidate in self.implied:
-            self._flaw = "malformed_call"
+            self._lacks_end()
         return super().close_value()
+
+    def _lacks_end(self) -> None:
+        """Reports a value without `</arg_value>`, which ends at the tag held back.
+
+        It may not be whole if it ends in a blank, which may be the template's, or has opened a tag.
+        """
+        if self.has_opened() or self.raw[-1][-1:].isspace():
+            self._flaw = "malformed_call"
+        else:
+            self.report("drifted_marker", self._held_at, self._held[0])
 
     def key_in_value(self, raw: str) -> State | None:
         """Takes `<arg_key>` in a value: the next pair, if its predecessor's closing tag is missing, or letters."""
+        self._held, self._held_at = [raw], self.position
         if self.real:
             self.end_unclosed_value()
             return self.open_key(raw)
         if self.has_opened("block"):
             self.keep(raw)
             return None
-        self._held = [raw]
         self._key_pieces = []
         return State.NEXT_KEY
 
@@ -321,7 +331,7 @@ class Glm(XmlParameters):
         return self.dispatch(raw, State.VALUE) if raw else State.VALUE
 
     def end_unclosed_value(self) -> None:
-        self._flaw = "malformed_call"
+        self._lacks_end()
         super().end_unclosed_value()
 
     def block_in_value(self, raw: str) -> State | None:

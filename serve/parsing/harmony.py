@@ -16,7 +16,7 @@ from serve.parsing.machine import Row, State
 _HEADER = re.compile(
     r"\s*(?:assistant)?"
     r"(?:\s*\bto=(?P<before>[^\s<]+))?"
-    r"\s*<\|channel\|>\s*(?P<channel>analysis|commentary|final)"
+    r"(?:\s*<\|channel\|>\s*(?P<channel>analysis|commentary|final))?"
     r"(?:\s+to=(?P<behind>[^\s<]+))?"
     r"\s*(?P<format>(?:<\|constrain\|>\s*|(?<=\s))(?i:json|code|text)\b)?\s*"
 )
@@ -26,7 +26,9 @@ _RECIPIENT = re.compile(r"to=([^\s<]+)")
 _ROLE = re.compile(r"\s*([^\s<]+)")
 _WORD = re.compile(r"[\w.\-]+")
 # What text outside any message may be: the beginning of a header whose `<|start|>` is in the prompt, or was lost.
-_MAYBE_HEADER = re.compile(r"\s*(?:[a-z]{0,24}|(?:[a-z]{0,24}\s+)?to=[^\s<{]{0,256}\s*|[a-z]{0,24}\s+(?:to?)?)")
+_MAYBE_HEADER = re.compile(
+    r"\s*(?:[a-z]{0,24}|(?:[a-z]{0,24}\s+)?to=[^\s<{]{0,256}(?:\s+[A-Za-z]{0,4})?\s*|[a-z]{0,24}\s+(?:to?)?)"
+)
 _LONGEST_MAYBE = 512
 # A header that ran into the text of its message, because `<|message|>` was lost.
 _RUN_ON = re.compile(
@@ -235,12 +237,12 @@ class Harmony(JsonCall):
         self._header = []
         self._raw = [head, raw]
         header = _HEADER.fullmatch(head.removeprefix("<|start|>")) if len(head) <= _LONGEST_HEADER else None
-        if header is None:
+        recipient = header and (header["behind"] or header["before"])
+        if header is None or not (recipient or header["channel"]):
             return self._damaged(head)
-        recipient = header["behind"] or header["before"]
         self._fault = bool(header["before"] and header["behind"]) and header["before"] != header["behind"]
         if recipient:
-            return self._open_call(recipient)
+            return self._open_call(recipient, has_channel=header["channel"] is not None)
         if header["channel"] == "commentary" and (header["format"] or "").lower().endswith("json"):
             return self._open_unnamed()
         return self._open_prose(header["channel"])
@@ -293,7 +295,7 @@ class Harmony(JsonCall):
 
     # Calls
 
-    def _open_call(self, recipient: str) -> State:
+    def _open_call(self, recipient: str, *, has_channel: bool = True) -> State:
         name, spelt = self._function(recipient)
         if name is None:
             return self._open_foreign(to_nobody=recipient != "assistant")
@@ -303,6 +305,8 @@ class Harmony(JsonCall):
         self._begin_arguments(name)
         if self._fault:
             self.out.violation("stray_text", self._begin, "".join(self._raw), self.out.calls - 1, hidden=True)
+        elif not has_channel:  # which changes nothing: a message to a function is a call in any
+            self.out.violation("drifted_marker", self._begin, "".join(self._raw), self.out.calls - 1)
         return State.ARGUMENTS
 
     def _open_unnamed(self) -> State:

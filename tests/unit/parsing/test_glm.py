@@ -57,7 +57,7 @@ def test_token_ids_decide_which_tags_in_a_value_are_real(value: str) -> None:
 def test_a_real_tag_in_a_value_that_was_not_closed_ends_it_or_is_reported(marker: str) -> None:
     message = with_ids("glm47", *cases.units("<tool_call>get_weather<arg_key>city</arg_key><arg_value>Be"), marker, "x")
     assert message.tool_calls[0].arguments.startswith('{"city": "Be')
-    assert {"malformed_call", "unfinished_call"} & set(kinds(message))
+    assert {"malformed_call", "unfinished_call", "drifted_marker"} & set(kinds(message))
 
 
 @pytest.mark.parametrize("name", ["get weather", "get<weather", "a=b", '"f"', "<b>"])
@@ -93,12 +93,24 @@ def test_a_call_whose_end_is_missing_before_the_next_is_read_and_reported() -> N
     assert kinds(message) == ["unfinished_call"]
 
 
-@pytest.mark.parametrize("separator", ["", "\n"])
-def test_a_pair_without_its_value_end_is_read_and_reported(separator: str) -> None:
-    text = call(("city", "Bern"), ("days", "2")).replace("</arg_value>", separator, 1)
+@pytest.mark.parametrize("size", [1, 3, 1000])
+@pytest.mark.parametrize("behind", ["", "\n", call(("city", "Rome"))])
+@pytest.mark.parametrize("lost", [0, 1])
+def test_a_value_without_its_end_runs_to_the_next_tag(lost: int, behind: str, size: int) -> None:
+    first, second, rest = call(("city", "Bern"), ("days", "2")).split("</arg_value>")
+    text = (f"{first}{second}</arg_value>{rest}" if lost == 0 else f"{first}</arg_value>{second}{rest}") + behind
+    message = cases.stream(cases.grouped(text, size), grammar="glm47", tools=TOOLS)
+    assert called(message)[0] == ("get_weather", {"city": "Bern", "days": 2})
+    assert [(fault.kind, fault.index) for fault in message.violations] == [("drifted_marker", 0)]
+
+
+@pytest.mark.parametrize("value", ["Bern\n", "the tag <arg_value> here", "half</arg_val"])
+def test_a_value_without_its_end_that_may_not_be_whole_is_in_doubt(value: str) -> None:
+    """A newline may be the value's or the template's; a tag may be quoted."""
+    text = call(("city", value), ("days", "2")).replace("</arg_value><", "<", 1)
     message = parse(text, "glm47", TOOLS)
-    assert called(message) == [("get_weather", {"city": f"Bern{separator}", "days": 2})]
-    assert kinds(message) == ["malformed_call"]
+    assert called(message) == [("get_weather", {"city": value, "days": 2})]
+    assert {"malformed_call", "ambiguous_value"} & set(kinds(message))
 
 
 @pytest.mark.parametrize("behind", ["", "\n", call(("city", "Bern"))])

@@ -77,6 +77,22 @@ def test_a_call_behind_markup_that_belongs_to_none_is_rescued_if_nothing_else_is
     assert guard.outcome is Outcome.RESCUED
 
 
+@pytest.mark.parametrize(
+    ("grammar", "leak"),
+    [
+        (
+            "glm47",
+            "<tool_call>get_weather<arg_key>city</arg_key><arg_value>Bern<arg_key>days</arg_key><arg_value>2</tool_call>",
+        ),
+        ("harmony", f"<|start|>assistant to=functions.get_weather<|message|>{GOOD}<|call|>"),
+    ],
+)
+def test_a_call_that_lacks_a_marker_which_leaves_no_doubt_is_rescued(grammar: str, leak: str) -> None:
+    guard = Guard(GuardConfig(), tools_request(1), grammar=grammar)
+    assert calls_of(read(through(guard, stream(leak)))) == [("get_weather", json.loads(GOOD))]
+    assert guard.outcome is Outcome.RESCUED
+
+
 def test_a_leak_is_not_rescued_with_rescue_off() -> None:
     guard = Guard(GuardConfig(reruns=0, rescue=False), tools_request(1))
     through(guard, stream(KIMI.format(name="get_weather", arguments=GOOD) + KIMI_END))

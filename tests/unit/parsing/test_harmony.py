@@ -1,0 +1,39 @@
+"""Headers of harmony that lack a part: what is certain is read, and all else is in doubt."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.unit.parsing import cases
+from tests.unit.parsing.formats import TOOLS
+
+ARGUMENTS = '{"city": "Bern", "days": 2}'
+
+
+@pytest.mark.parametrize("size", [1, 3, 1000])
+@pytest.mark.parametrize(
+    "start", ["", "<|start|>assistant", "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant"]
+)
+@pytest.mark.parametrize("form", ["", " json", " <|constrain|>json", "<|constrain|>JSON"])
+def test_a_recipient_without_a_channel_is_called(start: str, form: str, size: int) -> None:
+    text = f"{start} to=functions.get_weather{form}<|message|>{ARGUMENTS}<|call|>"
+    message = cases.stream(cases.grouped(text, size), grammar="harmony", tools=TOOLS)
+    assert [(call.name, call.arguments) for call in message.tool_calls] == [("get_weather", ARGUMENTS)]
+    assert [(fault.kind, fault.hidden) for fault in message.violations] == [("drifted_marker", False)]
+    assert message.content is None
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        "<|start|>assistant",
+        "<|start|>assistant to=functions.get_weather to=functions.other",
+        "<|start|>assistant I call to=functions.get_weather",
+        "<|start|>user to=functions.get_weather",
+    ],
+)
+def test_a_header_without_a_channel_that_leaves_a_doubt_is_hidden_damage(head: str) -> None:
+    message = cases.stream([f"{head}<|message|>{json.dumps({'city': 'Bern'})}<|end|>"], grammar="harmony", tools=TOOLS)
+    assert any(fault.hidden for fault in message.violations)

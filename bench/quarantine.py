@@ -28,8 +28,8 @@ from rich.table import Table
 from policies import Candidate, Cell, Trial
 from policies.quarantine import PROBED_FIRST
 from serve.config.quarantine import QuarantineConfig
+from serve.guard.attempt_result import TrialFinding, finding_of
 from serve.guard.core import Defect, Outcome, Severity, Verdict
-from serve.guard.finding import TrialFinding, finding_of
 from serve.quarantine.detector import Detector, DetectorTerms, TrialCount, sample_share
 
 SEED = 28

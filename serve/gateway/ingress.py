@@ -42,8 +42,7 @@ from serve.gateway.pools import build_pools
 from serve.gateway.ray_context import gateway_replicas, link_to
 from serve.gateway.scale import Scale
 from serve.gateway.snapshot import Reruns, snapshot
-from serve.guard.attempt_result import AttemptResult
-from serve.guard.metrics import ResultMetrics
+from serve.guard.attempt_result import AttemptResult, ResultMetrics
 from serve.http1.allowance import Allowance
 from serve.http1.asgi import AsgiApp
 from serve.http1.server import serve_directly

@@ -1,33 +1,34 @@
-"""What came of each attempt, and who is told: telemetry and quarantine, the attempt's span, and a trial.
+"""What came of each attempt, and who is told: metrics and quarantine, the attempt's span, and a trial.
 
-Every attempt at a checked answer is counted once, when the request ends, if the guard has a verdict on it. Whether it
-counts against its pool says the verdict (`Verdict.counts`); what a trial found, `finding.py`.
+Every attempt at a checked answer is counted once, when the request ends, if the guard has a verdict on it. The verdict
+says whether it counts against its pool (`Verdict.counts`); `finding_of`, what a trial found.
 """
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from enum import StrEnum
+from typing import Any
 
 from opentelemetry import trace
 from opentelemetry.trace import Span
 
 from policies import Candidate, Trial
-from serve.guard.core import GUARD_ERROR, Guard, Outcome, Verdict
-from serve.guard.finding import TrialFinding, finding_of
+from serve.guard.core import GUARD_ERROR, Guard, Outcome, Severity, Verdict
 from serve.proxy.routed_request import RoutedRequest
 from serve.telemetry.instruments import Telemetry
+from serve.telemetry.metrics import Metrics, Reading
 from serve.telemetry.request_log import log_fault
 from serve.telemetry.spans import Attribute, fail
 
 log = logging.getLogger("ray.serve.specgate.guard")
 
-Found = Callable[[Trial, TrialFinding], None]
 _BUSY = 429
 _REFUSED = Verdict(Outcome.UNJUDGED, counts=False)  # a request that the engine refused, which is the client's fault
 # OpenTelemetry's names. The Python package has them only in a private module, deprecated without a public successor.
 _EVENT = "gen_ai.evaluation.result"
 _EVALUATION = "specgate.answer_integrity"
+_CELL = ("model", "pool", "speculative", "request_class")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,12 +62,58 @@ class AttemptResult:
     response_id: str
 
 
-class ResultSink(Protocol):
-    """Takes attempt results; called on the request path, in the request's span: it must be quick and never raise."""
+ResultSink = Callable[[AttemptResult], None]
+"""Takes a result; called on the request path, in the request's span: it must be quick and never raise."""
 
-    def __call__(self, result: AttemptResult) -> None:
-        """Counts one result."""
-        ...
+
+class TrialFinding(StrEnum):
+    """The finding of one trial.
+
+    `GOOD`: the first answer was clean, or what is wrong is no pool's fault. `BAD`: it was not, and the other
+    pool's was, or is not asked after such a failure. `BOTH`: neither was. `UNSEEN`: it was not, and the other pool's
+    did not come to its end. `ABSENT`: the pool did not answer, so that another had to. `LEFT`: the first answer was
+    given up before its end, mostly by the client.
+    """
+
+    GOOD = "good"
+    BAD = "bad"
+    BOTH = "both"
+    UNSEEN = "unseen"
+    ABSENT = "absent"
+    LEFT = "left"
+
+
+def finding_of(trial: Trial, tried: Sequence[Candidate], verdicts: Sequence[Verdict]) -> TrialFinding:
+    """Returns what a trial found.
+
+    A failure of both is one only if either would have been rerun: otherwise it would be counted for one order of the
+    two and not for the other, and a pool would be blamed for the kind of its failures (docs/adr/0077).
+
+    Args:
+        trial: The comparison.
+        tried: The candidates that answered, in their order; none if nobody did.
+        verdicts: On their answers; fewer if one did not come to its end.
+    """
+    if not tried or tried[0] != trial.first:
+        return TrialFinding.ABSENT
+    if not verdicts:
+        return TrialFinding.LEFT
+    first = verdicts[0]
+    if first.good or not first.counts:
+        return TrialFinding.GOOD
+    if not trial.paired or not _is_rerun(first):
+        return TrialFinding.BAD
+    if len(verdicts) < 2 or tried[1] != trial.other or not verdicts[1].counts:
+        return TrialFinding.UNSEEN
+    return TrialFinding.BOTH if _is_rerun(verdicts[1]) else TrialFinding.BAD
+
+
+def _is_rerun(verdict: Verdict) -> bool:
+    """True for a failure after which a request runs again; a rescued answer and a mere note are none."""
+    return any(defect.severity is not Severity.NOTE for defect in verdict.defects)
+
+
+Found = Callable[[Trial, TrialFinding], None]
 
 
 class Reports:
@@ -194,3 +241,75 @@ def _attributes(verdict: Verdict, candidate: Candidate, request_class: str, resp
     if response_id:
         attributes["gen_ai.response.id"] = response_id
     return attributes
+
+
+_CellState = Mapping[str, Any]  # as the quarantine's view has it
+
+
+class ResultMetrics:
+    """Counts attempt results, and shows the quarantine state of every cell. A `ResultSink`.
+
+    Args:
+        metrics: Get the metrics.
+        cells: Returns the present state of every cell.
+    """
+
+    def __init__(self, metrics: Metrics, cells: Callable[[], Iterable[_CellState]]) -> None:
+        self._verdicts = metrics.counter(
+            "specgate_verdicts_total",
+            "Attempts checked by the guard, by model, pool, class and outcome",
+            *_CELL,
+            "outcome",
+            "counts",
+        )
+        self._answers = metrics.counter(
+            "specgate_answers_total", "Guarded responses as clients got them, by model, class and outcome",
+            "model", "request_class", "outcome",
+        )  # fmt: skip
+        self._near_copies = metrics.counter(
+            "specgate_near_copies_total", "Calls with a near copy of a name in the prompt", *_CELL
+        )
+
+        def each(value: Callable[[_CellState], float | None]) -> Reading:
+            return lambda: (
+                (_labels(cell["model"], cell["pool"], cell["speculative"], cell["request_class"]), number)
+                for cell in cells()
+                if (number := value(cell)) is not None
+            )
+
+        def measured(value: Callable[[_CellState], float]) -> Reading:
+            return each(lambda cell: None if cell["clean_rate"] is None else value(cell))
+
+        for name, description, reading in (
+            (
+                "specgate_quarantined", "1 for a cell in quarantine, 0 for any other",
+                each(lambda cell: float(cell["status"] == "quarantined")),
+            ),
+            (
+                "specgate_clean_rate", "Share of clean responses in a cell's current window",
+                measured(lambda cell: cell["clean_rate"]),
+            ),
+            (
+                "specgate_clean_rate_low", "Lower bound of the clean rate, by its interval",
+                measured(lambda cell: 1 - cell["bad_rate_at_most"]),
+            ),
+            (
+                "specgate_clean_rate_high", "Upper bound of the clean rate, by its interval",
+                measured(lambda cell: 1 - cell["bad_rate_at_least"]),
+            ),
+        ):  # fmt: skip
+            metrics.read("gauge", name, description, _CELL, reading)
+
+    def __call__(self, result: AttemptResult) -> None:
+        """Counts one result."""
+        verdict = result.verdict
+        cell = _labels(result.model, result.pool, result.speculative, result.request_class)
+        self._verdicts(*cell, str(verdict.outcome), "yes" if verdict.counts else "no").inc()
+        if near_copies := verdict.near_copies:
+            self._near_copies(*cell).inc(near_copies)
+        if result.final is not None:
+            self._answers(result.model, result.request_class, str(result.final)).inc()
+
+
+def _labels(model: str, pool: str, speculative: bool, request_class: str) -> tuple[str, ...]:
+    return model, pool, "on" if speculative else "off", request_class

@@ -10,13 +10,18 @@ from serve.config.guard import Arguments
 from serve.config.pool import ModelConfig
 from serve.errors import EngineError, GatewayError, InvalidRequestError
 from serve.guard.attempt_result import Found, Reports, ResultSink
-from serve.guard.core import GuardState
+from serve.guard.core import Guard, GuardState, WholeGuard
 from serve.guard.core.expectation import LazyRequest
 from serve.guard.cut import Broken
 from serve.guard.escalation import escalated
-from serve.guard.fault import guard_fault, unjudged_error
-from serve.guard.observed import ObservedResponse
-from serve.guard.response import GuardedResponse, guarded_response
+from serve.guard.response import (
+    GuardedResponse,
+    ObservedResponse,
+    StreamedResponse,
+    WholeResponse,
+    guard_fault,
+    unjudged_error,
+)
 from serve.guard.resume import Resumes, Written
 from serve.guard.transcript import AnyTranscript, AnyTranscripts
 from serve.proxy.attempts import Attempt, Attempts
@@ -150,12 +155,13 @@ class GuardedPath:
         live: bool,
     ) -> GuardedResponse | None:
         """Puts a response under guard; if that fails, it can't be judged: None if it is to pass nevertheless."""
-        streamed = attempt.response.is_stream
         try:
+            if not attempt.response.is_stream:
+                whole = WholeGuard(model.guard, _lazy(request), grammar=model.grammar)
+                return WholeResponse(exchange, whole, transcript)
             hasty = len(request.decision.candidates) > 1
-            return guarded_response(
-                exchange, model, _lazy(request), transcript, streamed=streamed, live=live, hasty=hasty
-            )
+            guard = Guard(model.guard, _lazy(request), grammar=model.grammar, live=live, hasty=hasty)
+            return StreamedResponse(exchange, guard, transcript)
         except InvalidRequestError:
             raise
         except BaseException as error:

@@ -1,16 +1,17 @@
 """An engine's response on its way through the guard: streamed frame by frame, or whole at once.
 
-`GuardedStream` takes one attempt's bytes and returns those that may go out; the classes after it make one response to
-the client of one or several attempts.
+`GuardedStream` takes one attempt's bytes and returns those that may go out; `StreamedResponse` and `WholeResponse` make
+one response to the client of one or several attempts; `ObservedResponse` is judged without being touched. What the
+guard itself fails to judge (`guard_fault`) passes or is an error, as `unjudged` says.
 """
 
+import logging
 from collections.abc import Generator, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from serve.config.pool import ModelConfig
-from serve.errors import EngineError, GatewayError, encode_json
-from serve.guard.core import Guard, GuardState, WholeGuard
-from serve.guard.fault import guard_fault
+from serve.errors import EngineError, GatewayError, IntegrityError, encode_json
+from serve.guard.core import GUARD_ERROR, Guard, GuardState, WholeGuard
 from serve.guard.slices import LONG_BYTES, LONG_HELD_BYTES, LONG_RAW_BYTES, in_slices
 from serve.guard.transcript import NULL_TRANSCRIPT, AnyTranscript
 from serve.http1.message import RawHeaders
@@ -31,8 +32,31 @@ from serve.stream.ending import INCOMPLETE, error_around, error_in
 from serve.stream.frame import Frame
 from serve.stream.line import Check
 from serve.stream.stages import End
+from serve.telemetry.request_log import log_fault
+
+log = logging.getLogger("ray.serve.specgate.guard")
 
 _OPEN = GuardState.OPEN  # compared for every token, and an attribute of an enum is slow to look up
+
+
+def guard_fault(guard: Guard, attempt: int) -> IntegrityError:
+    """Ends an answer that the guard failed to judge; returns the client's error. Called as `log_fault` is.
+
+    It calls nothing of the guard: whatever failed once may fail again.
+
+    Args:
+        guard: That failed.
+        attempt: Number of the present attempt, 0 for the first.
+    """
+    log_fault(log, "the guard failed")
+    guard.verdicts[attempt:] = [GUARD_ERROR]
+    guard.state = GuardState.FAILED
+    return unjudged_error()
+
+
+def unjudged_error() -> IntegrityError:
+    """Returns the client's error for an answer that the guard failed to judge."""
+    return IntegrityError("The gateway itself failed to check the model's answer, which may well be right.")
 
 
 class GuardedStream(Check):
@@ -190,60 +214,13 @@ class GuardedStream(Check):
         return [frame if each is chunk else Frame(encode_frame(each), chunk=each) for each in allowed]
 
 
-class GuardedResponse(Protocol):
-    """One response to the client, made of one attempt or several.
+class StreamedResponse:
+    """A stream to the client, made of one attempt or several; whatever is clean goes out as it arrives.
 
     Attributes:
         guard: Checks the attempts.
-        streamed: True for an SSE stream.
+        streamed: It is a stream.
     """
-
-    guard: Guard
-    streamed: bool
-
-    async def attempt(self, attempt: Attempt) -> None:
-        """Feeds one engine's response to the guard; `guard.state` says what came of it."""
-        ...
-
-    async def finish(self) -> None:
-        """Ends the client's response after the last attempt.
-
-        Raises:
-            IntegrityError: The last attempt was broken.
-            EngineError: The engine of the last attempt failed.
-        """
-        ...
-
-
-def guarded_response(
-    exchange: Exchange,
-    model: ModelConfig,
-    request: Mapping[str, Any],
-    transcript: AnyTranscript = NULL_TRANSCRIPT,
-    *,
-    streamed: bool,
-    live: bool = False,
-    hasty: bool = False,
-) -> GuardedResponse:
-    """Returns the guarded response to one request.
-
-    Args:
-        exchange: Where it goes.
-        model: The model that responds.
-        request: The body of the chat request.
-        transcript: Gets what comes in and what goes out.
-        streamed: True for an SSE stream.
-        live: Whether calls may go out while they grow.
-        hasty: As of `Guard`.
-    """
-    if streamed:
-        guard = Guard(model.guard, request, grammar=model.grammar, live=live, hasty=hasty)
-        return StreamedResponse(exchange, guard, transcript)
-    return WholeResponse(exchange, WholeGuard(model.guard, request, grammar=model.grammar), transcript)
-
-
-class StreamedResponse:
-    """A stream; whatever is clean goes out as it arrives."""
 
     streamed = True
 
@@ -254,6 +231,7 @@ class StreamedResponse:
         self._stream = GuardedStream(guard)
 
     async def attempt(self, attempt: Attempt) -> None:
+        """Feeds one engine's response to the guard; `guard.state` says what came of it."""
         response, transcript = attempt.response, self._transcript
         if not self._exchange.status:
             await self._exchange.start_stream(response.status, response_headers(response.headers))
@@ -268,6 +246,12 @@ class StreamedResponse:
             await beside(stream.long, stream.finish_attempt)
 
     async def finish(self) -> None:
+        """Ends the client's response after the last attempt.
+
+        Raises:
+            IntegrityError: The last attempt was broken.
+            EngineError: The engine of the last attempt failed.
+        """
         if self.guard.state is GuardState.FAILED and self._stream.failure is not None:
             raise self._stream.failure
         stream = self._stream
@@ -282,7 +266,7 @@ class StreamedResponse:
 
 
 class WholeResponse:
-    """A response that does not stream; nothing goes out until the last attempt is checked."""
+    """As `StreamedResponse`, for one that does not stream: nothing goes out until the last attempt is checked."""
 
     streamed = False
 
@@ -337,3 +321,56 @@ class WholeResponse:
             raise self._failure or self.guard.error()
         self._transcript.client.whole(self._body)
         await self._exchange.whole(200, self._headers, self._body)
+
+
+GuardedResponse = StreamedResponse | WholeResponse
+
+
+class ObservedResponse(Check):
+    """A response that reaches the client untouched; the guard gets a copy of its bytes.
+
+    Args:
+        model: The model that responds; its guard is in mode `observe`.
+        request: The body of the request.
+        streamed: True for an SSE stream.
+    """
+
+    def __init__(self, model: ModelConfig, request: Mapping[str, Any], *, streamed: bool) -> None:
+        self._whole_guard = None if streamed else WholeGuard(model.guard, request, grammar=model.grammar)
+        self.guard = (
+            self._whole_guard.guard if self._whole_guard else Guard(model.guard, request, grammar=model.grammar)
+        )
+        self._stream = GuardedStream(self.guard)
+        self._body = b""
+        self.limit_bytes = self._stream.limit_bytes
+        self.slow = self._stream.slow
+
+    def feed(self, frame: Frame) -> Sequence[Frame]:
+        """Shows a frame to the guard and returns it."""
+        if not self._stream.over:
+            self._stream.feed(frame)
+            self.slow = self._stream.slow
+        return (frame,)
+
+    def whole(self, body: bytes) -> bytes:
+        """Takes a whole response, which `finish_response` checks."""
+        self._body = body
+        return body
+
+    async def finish_response(self, failure: EngineError | None = None) -> None:
+        """Ends the response.
+
+        Args:
+            failure: The engine's fault, if that ended it.
+        """
+        if self._whole_guard is None or failure is not None:
+            await beside(self._stream.long, self._stream.finish_attempt, failure)
+            return
+        is_long = len(self._body) >= LONG_BYTES or self.guard.takes_long
+        try:
+            completion = await beside(is_long, decode_chunk, self._body)
+            await in_slices(self._whole_guard.judge(completion), aside=is_long)
+        except EngineError as error:
+            self._stream.finish_attempt(error)
+        except BaseException:  # noqa: BLE001 - logged, reported and an error for the client
+            guard_fault(self.guard, 0)

@@ -19,7 +19,7 @@ from serve.errors import DeadlineError, EngineError, GatewayError, OverloadedErr
 from serve.guard.attempt_result import AttemptResult
 from serve.guard.core import Verdict
 from serve.guard.core.expectation import LazyRequest
-from serve.guard.observed import ObservedResponse
+from serve.guard.response import ObservedResponse
 from serve.http1.turns import turn
 from serve.limits.charge import NULL_CHARGE
 from serve.proxy.attempts import Attempt, Attempts

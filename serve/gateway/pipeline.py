@@ -23,8 +23,8 @@ from serve.errors import (
 from serve.gateway.deadline import Deadlines
 from serve.guard.attempt_result import ResultSink
 from serve.guard.history import repair_history
-from serve.guard.path import GuardedPath, rerun_order
 from serve.guard.plain import PlainPath
+from serve.guard.rerun import GuardedPath, rerun_order
 from serve.guard.transcript import NULL_TRANSCRIPTS, AnyTranscripts
 from serve.http1.asgi import DIRECT, Receive, Scope, Send
 from serve.http1.turns import Burst, turn

@@ -15,8 +15,8 @@ from serve.config.pool import AUTO, NO_GRAMMAR, ModelConfig
 from serve.errors import EngineError, GatewayError
 from serve.guard.core import Outcome
 from serve.guard.cut import may_resume
-from serve.guard.path import rerun_order
 from serve.guard.plain_answer import PlainAnswer, ResumedStream, Retold, prefix_of, raw_of, retold
+from serve.guard.rerun import rerun_order
 from serve.guard.resume import ResumeEnd, Resumes, Resumption, Written
 from serve.http1.sse import DONE
 from serve.parsing import StreamParser

@@ -46,7 +46,7 @@ def test_the_house_as_it_is_keeps_its_contracts(house: Path) -> None:
         ("serve/engine/replica.py", "import torch", "only serve.engine.vllm imports vLLM and torch"),
         ("serve/guard/core/guard.py", "import pydantic", "pure cores"),
         ("serve/http1/server.py", "import serve.gateway.pipeline", "one direction"),
-        ("serve/guard/core/guard.py", "import serve.guard.path", "guard: wiring above the pure core"),
+        ("serve/guard/core/guard.py", "import serve.guard.rerun", "guard: wiring above the pure core"),
         ("serve/stream/reader.py", "import serve.stream.line", "stream: stages above the line"),
         ("serve/quarantine/detector.py", "import serve.quarantine.live", "quarantine: what Ray runs"),
         ("policies/decide.py", "import serve.errors", "policies imports nothing of the serving side"),

@@ -1,10 +1,12 @@
+"""Where a request runs whose answer broke."""
+
 from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from policies import Candidate, Cell, Trial
-from serve.guard.path import rerun_order
+from serve.guard.rerun import rerun_order
 
 FAST = Candidate("speculative", opt_out=False, speculative=True)
 TWIN = Candidate("twin", opt_out=False, speculative=True)

@@ -1,19 +1,26 @@
-"""The guarded half of the request path: responses are checked, and broken ones run again elsewhere."""
+"""Answers under guard: attempts one after the other until one is sound, and where each of them runs.
+
+A broken answer is resumed elsewhere, if it can be (`resume.py`). Otherwise its request runs again: with strict tools
+first, if the model has `guard.escalate: strict` (`escalated`), then as it was, in the order of `rerun_order`.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import get_args
 
-from policies import Candidate, Cell, Policy, Trial
+import msgspec
+from msgspec import Raw, Struct
+from msgspec.structs import replace
+
+from policies import Candidate, Cell, Policy, Trial, decide, is_suspected
 from serve.config.guard import Arguments
 from serve.config.pool import ModelConfig
 from serve.errors import EngineError, GatewayError, InvalidRequestError
 from serve.guard.attempt_result import Found, Reports, ResultSink
-from serve.guard.core import Guard, GuardState, WholeGuard
+from serve.guard.core import Guard, GuardState, Outcome, WholeGuard
 from serve.guard.core.expectation import LazyRequest
 from serve.guard.cut import Broken
-from serve.guard.escalation import escalated
 from serve.guard.response import (
     GuardedResponse,
     ObservedResponse,
@@ -31,23 +38,27 @@ from serve.proxy.relay import relay
 from serve.proxy.routed_request import RoutedRequest
 from serve.proxy.stalls import Stalls
 from serve.request.beside import beside
+from serve.request.completion import MALFORMED
 from serve.request.density import LONG_BODY_BYTES
 from serve.telemetry.instruments import Telemetry
 
 ARGUMENTS_HEADER = "x-specgate-arguments"
 _ARGUMENTS: dict[str, Arguments] = {name: name for name in get_args(Arguments)}
+# Damage that a grammar makes impossible: the model or its parser was at a loss for the form, not for words.
+_STRUCTURAL = frozenset({Outcome.INVALID_JSON, Outcome.SCHEMA_MISMATCH, Outcome.UNKNOWN_TOOL, Outcome.MARKER_LEAK})
+_CALLABLE = frozenset({"auto", "required", "named"})
 
 
 @dataclass
-class _Repair:
-    """A response that is repaired.
+class _Answer:
+    """An answer of which attempts are made.
 
     Attributes:
         exchange: The client's side.
         request: Of the client.
         guarded: The response.
         tried: Where its attempts ran.
-        written: The tokens of the last one.
+        written: The tokens of the last of them.
     """
 
     exchange: Exchange
@@ -180,13 +191,13 @@ class GuardedPath:
     ) -> None:
         """Repairs a response for as long as it has to, and ends it; its results are reported however that goes."""
         tried = [first.candidate]
-        repair = _Repair(exchange, request, guarded, tried, Written(first.candidate.pool, (), (), first.ids))
+        answer = _Answer(exchange, request, guarded, tried, Written(first.candidate.pool, (), (), first.ids))
         settled = False
         try:
             ran = True
             while ran and guarded.guard.state is GuardState.RERUN:
                 with self._telemetry.step("rerun"):
-                    ran = await self._repair(repair)
+                    ran = await self._next_attempt(answer)
             settled = True
             await guarded.finish()
         except GatewayError:
@@ -199,17 +210,17 @@ class GuardedPath:
             self._reports.report(request, exchange.span, guarded.guard, tried, settled=settled)
             transcript.end(tried, guarded.guard)
 
-    async def _repair(self, repair: _Repair) -> bool:
+    async def _next_attempt(self, answer: _Answer) -> bool:
         """Goes on with a broken answer, or runs its request again; returns False if no candidate has a response."""
-        request, guarded, tried = repair.request, repair.guarded, repair.tried
+        request, guarded, tried = answer.request, answer.guarded, answer.tried
         broken = guarded.guard.verdicts[-1]
         self._add_fault(request, tried[-1], str(broken.outcome), broken.shape)
         candidates = rerun_order(request.decision.candidates, tried, request.decision.trial)
         resumption = await self.resumes.resumption(
-            request, partial(Broken.under, guarded.guard), repair.written, candidates
+            request, partial(Broken.under, guarded.guard), answer.written, candidates
         )
         if resumption is not None:
-            ran = await self._again(repair, resumption.request, resumption.candidates, resumption.written)
+            ran = await self._make_attempt(answer, resumption.request, resumption.candidates, resumption.written)
             good = ran and guarded.guard.verdicts[-1].good
             self.resumes.ended(request.decision.model, resumption, "sound" if good else "broken" if ran else "refused")
             if ran:
@@ -218,22 +229,22 @@ class GuardedPath:
         if self._models[request.decision.model].guard.escalate == "strict":
             is_long = len(request.body) > LONG_BODY_BYTES
             stricter = await beside(is_long, escalated, request, broken.outcome, candidates, self._policy())
-            if stricter is not None and await self._again(repair, *stricter, from_start):
+            if stricter is not None and await self._make_attempt(answer, *stricter, from_start):
                 return True
-        return await self._again(repair, request, candidates, from_start)
+        return await self._make_attempt(answer, request, candidates, from_start)
 
-    async def _again(
-        self, repair: _Repair, request: RoutedRequest, candidates: Sequence[Candidate], written: Written
+    async def _make_attempt(
+        self, answer: _Answer, request: RoutedRequest, candidates: Sequence[Candidate], written: Written
     ) -> bool:
         """Sends one more attempt; returns False if no candidate has a response.
 
         Args:
-            repair: What it repairs.
+            answer: Of which it is one.
             request: As it is sent.
             candidates: Where to, best first.
             written: What it goes on with.
         """
-        exchange, guarded, tried = repair.exchange, repair.guarded, repair.tried
+        exchange, guarded, tried = answer.exchange, answer.guarded, answer.tried
         async with Held() as held:
             try:
                 attempt = await self._attempts.first_response(request, candidates, held)
@@ -246,7 +257,7 @@ class GuardedPath:
                 return False
             self.stalls.watch(request, attempt)
             tried.append(candidate)
-            repair.written = written._replace(pool=written.pool or candidate.pool, ids=attempt.ids)
+            answer.written = written._replace(pool=written.pool or candidate.pool, ids=attempt.ids)
             kept = len(written.kept)
             exchange.attribution.rerun(candidate, tried[-2], kept)
             exchange.span.set_attribute("specgate.rerun", candidate.pool)
@@ -322,3 +333,55 @@ def rerun_order(
         candidates,
         key=lambda each: (tried.count(each), each != other, each.speculative, each.pool in pools),
     )
+
+
+class _ToolsOnly(Struct):
+    tools: list[dict[str, Raw]]
+
+
+_tools = msgspec.json.Decoder(_ToolsOnly).decode
+_function = msgspec.json.Decoder(dict[str, Raw]).decode
+
+
+def escalated(
+    request: RoutedRequest, broken: Outcome, candidates: Sequence[Candidate], policy: Policy
+) -> tuple[RoutedRequest, list[Candidate]] | None:
+    """Returns a request again with strict tools, and where it may run so; None if that is of no use or not allowed.
+
+    Args:
+        request: Whose answer broke.
+        broken: How.
+        candidates: Where it may run again, best first.
+        policy: In force.
+    """
+    features, trial = request.features, request.decision.trial
+    loose = features.tools and features.tool_choice in _CALLABLE and not features.strict_tools
+    if broken not in _STRUCTURAL or not loose or (trial is not None and trial.paired):
+        return None
+    stricter = features._replace(strict_tools=True)
+    allowed = decide(policy, stricter, stricter.preference).candidates
+    model, request_class = request.decision.model, stricter.request_class
+    sound = [
+        each
+        for each in candidates
+        if not each.speculative
+        and each in allowed
+        and not is_suspected(policy, Cell(model, each.pool, each.speculative, request_class))
+    ]
+    if not sound:
+        return None
+    patch = request.patch.copy()
+    try:
+        patch.set("tools", _strict(request.patch.apply(request.body)))
+    except MALFORMED:  # an engine may have taken what we do not
+        return None
+    return replace(request, patch=patch, features=stricter), sound
+
+
+def _strict(body: bytes) -> bytes:
+    """Returns the tools of a chat request, each of them strict."""
+    tools = _tools(body).tools
+    for tool in tools:
+        if "function" in tool:
+            tool["function"] = Raw(msgspec.json.encode({**_function(tool["function"]), "strict": True}))
+    return msgspec.json.encode(tools)

@@ -35,7 +35,7 @@ from serve.request.resuming import CannotResumeError, continuation, obstacle, to
 from serve.stream.continuation import Continuation, MoreText
 from serve.stream.ending import INCOMPLETE
 from serve.stream.frame import Frame
-from serve.stream.kept import Kept
+from serve.stream.line import Kept
 from serve.telemetry.instruments import Telemetry
 
 _MANY_PARTS = 64

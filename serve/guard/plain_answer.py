@@ -22,10 +22,9 @@ from serve.request.completion import MALFORMED
 from serve.request.resuming import CannotResumeError
 from serve.stream.continuation import TURN_ENDS, AsItIs, KeptPrefix
 from serve.stream.ending import error_around, error_in, is_finish
-from serve.stream.frame import ARGUMENTS, TEXTS, Frame
+from serve.stream.frame import ARGUMENTS, TEXTS, Frame, FrameReader
 from serve.stream.line import Check
 from serve.stream.parsed import RawChoice
-from serve.stream.reader import FrameReader
 
 T = TypeVar("T", bound=msgspec.Struct)
 _TOKENIZE, _DETOKENIZE = "/tokenize", "/detokenize"

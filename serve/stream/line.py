@@ -1,15 +1,15 @@
-"""The line of a response: the stages that its frames pass, one after the other."""
+"""The line of a response: the stages that its frames pass, one after the other, and the bytes that are kept of it."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from serve.http1.asgi import Drain, Sink
 from serve.http1.sse import BLANK_LINE, MAX_FRAME_BYTES, is_done
-from serve.stream.frame import Frame
-from serve.stream.kept import BATCH, Kept
-from serve.stream.reader import Edit, FramePattern, FrameReader
+from serve.stream.frame import Edit, Frame, FramePattern, FrameReader, pattern_of
 
 _QUOTE = ord('"')
 _NO_PATTERN = -1  # bytes around a text: no frame has so few
+_BATCH = 512  # kept parts that are folded at once
+_MOST_KEPT_BYTES = 4 * 1024 * 1024
 _LONG_FRAME_BYTES = 8 * 1024  # a frame of so much may hold hundreds of calls
 
 Skim = Callable[[bytes, int], object]
@@ -73,6 +73,63 @@ def ignore(data: bytes, frames: int) -> None:
 
 def count(data: bytes, frames: int) -> None:
     """The `skim` of a stage that counts: the line adds to its `chunks` itself, since a call would cost more."""
+
+
+class Kept:
+    """The bytes of one stream, frames of one text folded to one frame from time to time.
+
+    A frame has some hundred bytes around the few of its text, so that a long answer shrinks to its text.
+
+    Args:
+        limit_bytes: Of more than that nothing is kept.
+
+    Attributes:
+        parts: The bytes, as they came or folded.
+        lost: They were too many.
+    """
+
+    def __init__(self, limit_bytes: int = _MOST_KEPT_BYTES) -> None:
+        self.parts: list[bytes] = []
+        self.lost = False
+        self._most = _BATCH
+        self._limit_bytes = limit_bytes
+        self._settled = 0  # parts that are counted, and not folded any more
+        self._bytes = 0
+
+    def add(self, data: bytes) -> None:
+        """Keeps bytes of any shape."""
+        self.parts.append(data)
+        if len(self.parts) > self._most:
+            self.fold()
+
+    def fold(self) -> int:
+        """Makes one frame of all that came since the last time, if they are frames of one text, each a part.
+
+        Returns:
+            After how many further parts it is time again, for those who put them into `parts` themselves.
+        """
+        like, run = pattern_of(self.parts[-1]), self.parts[self._settled :]
+        if like is not None and all(
+            [part.startswith(like.prefix) and part.endswith(like.suffix) and like.count(part) for part in run]
+        ):
+            self.parts[self._settled :] = [_folded(run, like)]
+        self._bytes += sum(map(len, self.parts[self._settled :]))
+        if self._bytes > self._limit_bytes:
+            self.lost = True
+        if self.lost:
+            self.parts.clear()
+        self._settled = len(self.parts)
+        self._most = self._settled + _BATCH
+        return _BATCH
+
+
+def _folded(frames: list[bytes], like: FramePattern) -> bytes:
+    """Returns one frame with the texts of several: JSON strings without their quotes can be joined."""
+    begin, end = like.begin, -like.end
+    texts = b"".join([frame[begin:end] for frame in frames])
+    if _QUOTE in texts:  # of the text itself, or parts that hold several frames
+        return b"".join(frames).replace(like.suffix + like.prefix, b"")
+    return like.prefix + texts + like.suffix
 
 
 class Line:
@@ -195,7 +252,7 @@ class Line:
             return otherwise
         counter, skims, kept = self._counter, self._skims, self._kept
         parts: list[bytes] = [] if kept is None else kept.parts
-        room = BATCH  # in them, until they are folded
+        room = _BATCH  # in them, until they are folded
         # Of the pattern in force, at hand since attributes cost every token more.
         prefix = suffix = b""
         around = _NO_PATTERN

@@ -17,8 +17,8 @@ from serve.limits.actor import connect
 from serve.limits.answer_meter import Meter
 from serve.limits.estimate import size_of
 from serve.request.completion import parse
+from serve.stream.ending import End
 from serve.stream.line import Line
-from serve.stream.stages import End
 
 _BODY = b'{"model":"m","max_tokens":16,"messages":[{"role":"user","content":"hello"}]}'
 _ANSWER = (

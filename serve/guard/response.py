@@ -28,10 +28,9 @@ from serve.proxy.exchange import Exchange
 from serve.proxy.headers import response_headers
 from serve.proxy.relay import line_of, send_stream
 from serve.request.beside import beside
-from serve.stream.ending import INCOMPLETE, error_around, error_in
+from serve.stream.ending import INCOMPLETE, End, error_around, error_in
 from serve.stream.frame import Frame
 from serve.stream.line import Check
-from serve.stream.stages import End
 from serve.telemetry.request_log import log_fault
 
 log = logging.getLogger("ray.serve.specgate.guard")

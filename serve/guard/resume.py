@@ -23,7 +23,7 @@ from serve.request.completion import TEXT_PATH, parse
 from serve.request.patch import BodyPatch
 from serve.request.resuming import CannotResumeError, continuation, obstacle
 from serve.stream.continuation import Continuation
-from serve.stream.token_ids import TokenIds
+from serve.stream.stages import TokenIds
 from serve.telemetry.metrics import Metrics
 from serve.telemetry.request_log import log_fault
 

@@ -10,8 +10,7 @@ from serve.limits.usage import Usage
 from serve.stream.continuation import KeptPrefix
 from serve.stream.frame import Frame
 from serve.stream.line import Stage, count
-from serve.stream.stages import NO_CHOICES
-from serve.stream.token_ids import TokenIds
+from serve.stream.stages import NO_CHOICES, TokenIds
 
 # Within a JSON string the quotes would be escaped: text of a model can't imitate the members.
 _CHOICES = b'"choices"'

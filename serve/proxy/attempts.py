@@ -33,7 +33,7 @@ from serve.routing.pool import Pool
 from serve.routing.prefix_index import blocks_of
 from serve.routing.session_affinity import NOWHERE, Affinity, session_key
 from serve.stream.line import PASS, Stage
-from serve.stream.token_ids import TokenIds
+from serve.stream.stages import TokenIds
 from serve.telemetry.instruments import Telemetry
 from serve.telemetry.spans import fail, inject
 

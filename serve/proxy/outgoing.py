@@ -21,8 +21,7 @@ from serve.request.patch import BodyPatch, ReasoningField
 from serve.request.resuming import obstacle
 from serve.routing.endpoint import SLOT_HEADER, Endpoint
 from serve.stream.line import PASS, Stage
-from serve.stream.stages import Rename, WithoutDrafts, WithoutUsage
-from serve.stream.token_ids import TokenIds
+from serve.stream.stages import Rename, TokenIds, WithoutDrafts, WithoutUsage
 
 DRAFTS_HEADER = "x-specgate-drafts"
 WITHOUT_DRAFTS, WITHOUT_USAGE = WithoutDrafts(), WithoutUsage()

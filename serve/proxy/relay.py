@@ -15,10 +15,9 @@ from serve.proxy.upstream import UpstreamResponse
 from serve.request.beside import beside
 from serve.request.completion import COMPLETION_PATHS
 from serve.request.density import LONG_BODY_BYTES
-from serve.stream.ending import INCOMPLETE, whole_failure
+from serve.stream.ending import INCOMPLETE, End, whole_failure
 from serve.stream.frame import Frame
 from serve.stream.line import PASS, Kept, Line, Stage
-from serve.stream.stages import End
 from serve.telemetry.instruments import Telemetry
 from serve.telemetry.spans import fail
 

@@ -2,20 +2,23 @@
 
 Servers agree on the frames of an answer, but each has its own way to say that it failed, and most send `[DONE]` even
 then, which makes half an answer look like a whole one. So an answer is complete only if nothing spoke of an error and
-every choice that began has a finish reason that stands for an end. Plain streams, the guard and the dialects ask here.
+every choice that began has a finish reason that stands for an end. Plain streams ask here (`End`), and so do the guard
+and the dialects.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import msgspec
 from msgspec import Raw, Struct
 
 from serve.errors import EngineError
-from serve.http1.sse import CR, LF, decode_chunk
+from serve.http1.sse import CR, LF, decode_chunk, is_done, object_in
+from serve.stream.frame import Frame
+from serve.stream.line import Check, ignore
 
 # OpenAI's finish reasons by those of other servers: vLLM, TGI, Mistral, and what stands before Anthropic and Google. An
 # engine that gave up says `abort`, `error` or something of its own.
@@ -265,6 +268,83 @@ class Ending:
             self._open[choice.index] = not reason and self._open.get(choice.index, True)
             self.any_over = self.any_over or bool(reason)
         return None
+
+
+class End(Check):
+    """Judges how a plain stream ends, and withholds all that would make a broken one look complete.
+
+    An error in the shape that clients of chat read passes as it is. Of any other, and of half an answer, `failure` is
+    what the client must get in its place. Whatever breaks after a complete answer is nobody's loss, and says nothing.
+
+    Args:
+        several: The request may be for several answers, so that only the engine's `[DONE]` says that none is missing.
+        waits: The client gets no error yet: somebody may go on with the answer.
+
+    Attributes:
+        done: The answer is complete, and the engine's `[DONE]` has passed.
+        told: The engine's own error frame has passed.
+        failure: Why the stream is broken; None as long as nothing says so.
+        withheld: The error frame that could have passed.
+    """
+
+    skim = staticmethod(ignore)
+
+    def __init__(self, *, several: bool = False, waits: bool = False) -> None:
+        self._several = several
+        self._waits = waits
+        self.withheld: Frame | None = None
+        self.over = False
+        self.done = False
+        self.told = False
+        self.failure: EngineError | None = None
+        self._ending = Ending()
+
+    @property
+    def complete(self) -> bool:
+        """True if the client has the whole answer, but perhaps not its `[DONE]`."""
+        return self.done or (self.failure is None and self._ending.complete and not self._several)
+
+    def feed(self, frame: Frame) -> Sequence[Frame]:
+        """Returns the frame, or nothing if it is an error of another shape, or says more after the end."""
+        if self.over or self.done:
+            return ()
+        if frame.template is not None and not self._ending.any_over:  # but for its text one that was judged before
+            return (frame,)
+        try:
+            failure = self._judge(frame)
+        except EngineError as error:  # no JSON, or not of an object
+            failure = error
+        if failure is None:
+            return () if self._ending.beyond else (frame,)
+        self.over = True
+        if self.complete:
+            return ()
+        self.failure = failure
+        if is_readable(frame.data()):
+            if self._waits:
+                self.withheld = frame
+            else:
+                self.told = True
+        return (frame,) if self.told else ()
+
+    def _judge(self, frame: Frame) -> EngineError | None:
+        ending = self._ending
+        if not frame.whole:  # too long to be looked at; nobody ends a stream so
+            ending.feed_other(whole=False)
+            return None
+        if frame.chunk is not None:
+            return ending.feed_chunk(frame.chunk)
+        if (data := object_in(frame.raw)) is not None:
+            return ending.feed(data)
+        data = frame.data()
+        if data is None:
+            ending.feed_other(whole=True)
+            return error_around(frame.raw)
+        if is_done(data):
+            ending.feed_other(whole=True)
+            self.done = ending.complete
+            return None if self.done else EngineError(INCOMPLETE)
+        return ending.feed(data) or error_around(frame.raw)
 
 
 def _says(choice: _Choice) -> bool:

@@ -1,17 +1,15 @@
-"""Stages of any answer: our name of a model for the engine's, a stream's end, and what clients must not get of it."""
+"""Stages that change what an engine's answer says beside the answer: its name of the model, drafts, usage, ids."""
 
 import json
 import re
 from collections.abc import Sequence
+from typing import cast
 
 import msgspec
 from msgspec import Raw, Struct
 
-from serve.errors import EngineError
-from serve.http1.sse import is_done, object_in
-from serve.stream.ending import INCOMPLETE, Ending, error_around, is_readable
 from serve.stream.frame import Frame, FrameTemplate
-from serve.stream.line import Check, Stage, ignore
+from serve.stream.line import Stage, ignore
 
 # vLLM's and SGLang's, and what both begin with. `in` costs three times what `find` does: it tries for a number first.
 _DRAFT_REPORT = re.compile(rb'"(?:speculative_decoding|spec_tokens_details)"\s*:\s*(?=[{\[])')
@@ -20,6 +18,12 @@ _DECODER = json.JSONDecoder()
 # In a chunk that may hold nothing but usage. Within a JSON string the quotes would be escaped: no text looks so.
 NO_CHOICES = (b'"choices":[]', b'"choices": []')
 _USAGE = b'"usage"'
+# What separates a member from the next goes with it: the comma before it or, where it is the first, the one behind it.
+_IDS_MEMBER = re.compile(rb'(,\s*)?"(prompt_)?token_ids"\s*:\s*(?:null|\[([-0-9,\s]*+)\])(?(1)|\s*,?\s*)')
+_IDS_NAME_END = b'token_ids"'
+_BYTES_OF_ID = 8  # at most, with its comma, in any vocabulary
+
+_decode_ids = msgspec.json.Decoder(list[int]).decode
 
 
 class _Last(Struct, gc=False):
@@ -30,83 +34,6 @@ class _Last(Struct, gc=False):
 
 
 _decode_last = msgspec.json.Decoder(_Last).decode
-
-
-class End(Check):
-    """Judges how a plain stream ends, and withholds all that would make a broken one look complete.
-
-    An error in the shape that clients of chat read passes as it is. Of any other, and of half an answer, `failure` is
-    what the client must get in its place. Whatever breaks after a complete answer is nobody's loss, and says nothing.
-
-    Args:
-        several: The request may be for several answers, so that only the engine's `[DONE]` says that none is missing.
-        waits: The client gets no error yet: somebody may go on with the answer.
-
-    Attributes:
-        done: The answer is complete, and the engine's `[DONE]` has passed.
-        told: The engine's own error frame has passed.
-        failure: Why the stream is broken; None as long as nothing says so.
-        withheld: The error frame that could have passed.
-    """
-
-    skim = staticmethod(ignore)
-
-    def __init__(self, *, several: bool = False, waits: bool = False) -> None:
-        self._several = several
-        self._waits = waits
-        self.withheld: Frame | None = None
-        self.over = False
-        self.done = False
-        self.told = False
-        self.failure: EngineError | None = None
-        self._ending = Ending()
-
-    @property
-    def complete(self) -> bool:
-        """True if the client has the whole answer, but perhaps not its `[DONE]`."""
-        return self.done or (self.failure is None and self._ending.complete and not self._several)
-
-    def feed(self, frame: Frame) -> Sequence[Frame]:
-        """Returns the frame, or nothing if it is an error of another shape, or says more after the end."""
-        if self.over or self.done:
-            return ()
-        if frame.template is not None and not self._ending.any_over:  # but for its text one that was judged before
-            return (frame,)
-        try:
-            failure = self._judge(frame)
-        except EngineError as error:  # no JSON, or not of an object
-            failure = error
-        if failure is None:
-            return () if self._ending.beyond else (frame,)
-        self.over = True
-        if self.complete:
-            return ()
-        self.failure = failure
-        if is_readable(frame.data()):
-            if self._waits:
-                self.withheld = frame
-            else:
-                self.told = True
-        return (frame,) if self.told else ()
-
-    def _judge(self, frame: Frame) -> EngineError | None:
-        ending = self._ending
-        if not frame.whole:  # too long to be looked at; nobody ends a stream so
-            ending.feed_other(whole=False)
-            return None
-        if frame.chunk is not None:
-            return ending.feed_chunk(frame.chunk)
-        if (data := object_in(frame.raw)) is not None:
-            return ending.feed(data)
-        data = frame.data()
-        if data is None:
-            ending.feed_other(whole=True)
-            return error_around(frame.raw)
-        if is_done(data):
-            ending.feed_other(whole=True)
-            self.done = ending.complete
-            return None if self.done else EngineError(INCOMPLETE)
-        return ending.feed(data) or error_around(frame.raw)
 
 
 class Rename(Stage):
@@ -193,6 +120,60 @@ class WithoutUsage(Stage):
         return () if alone else (frame,)
 
 
+class TokenIds(Stage):
+    """Keeps the ids of one answer with one choice, and takes them out of its bytes before anybody reads them.
+
+    They differ from frame to frame, so that frames which hold them could not be told by their begin and their end.
+
+    Args:
+        prompt_bytes: Of the request: its prompt has at most as many tokens, and their ids come in one frame.
+
+    Attributes:
+        allowance_bytes: A frame may be longer by so much as long as the ids are in it.
+    """
+
+    def __init__(self, prompt_bytes: int = 0) -> None:
+        self.allowance_bytes = prompt_bytes * _BYTES_OF_ID
+        self._prompt = b""
+        self._written: list[bytes] = []
+
+    @property
+    def prompt(self) -> list[int]:
+        """The ids of the prompt; empty if the engine has not sent them."""
+        return _ids((self._prompt,))
+
+    @property
+    def written(self) -> list[int]:
+        """The ids of what has arrived of the answer."""
+        return _ids(self._written)
+
+    def edit(self, raw: bytes) -> bytes:
+        """Returns a frame without its ids."""
+        name = raw.find(_IDS_NAME_END)
+        if name < 0:
+            return raw
+        begin, end = name + len(_IDS_NAME_END), raw.find(b"]", name)
+        if raw[name - 2 : name] == b',"' and raw[begin : begin + 2] == b":[" and raw.find(_IDS_NAME_END, end) < 0:
+            ids = raw[begin + 2 : end]  # as vLLM writes them, which is as nearly always
+            if ids.isdigit() or ids.replace(b",", b"").isdigit():
+                self._written.append(ids)
+                return raw[: name - 2] + raw[end + 1 :]
+        return _IDS_MEMBER.sub(self._take, raw)
+
+    def whole(self, body: bytes) -> bytes:
+        """Returns an answer that does not stream without its ids."""
+        return self.edit(body)
+
+    def _take(self, member: re.Match[bytes]) -> bytes:
+        ids = cast("bytes | None", member[3])
+        if ids is not None and not ids.isspace() and ids:
+            if member[2] is None:
+                self._written.append(ids)
+            else:
+                self._prompt = ids
+        return b""
+
+
 def _is_usage(data: bytes | None) -> bool:
     """Returns whether a chunk has no choice and tells usage. Azure's first one has no choice, but tells of filters."""
     try:
@@ -216,3 +197,11 @@ def _pattern(served: str) -> re.Pattern[bytes]:
     spellings = {json.dumps(served, ensure_ascii=ascii_only).encode() for ascii_only in (True, False)}
     values = b"|".join(re.escape(value).replace(b"/", rb"\\?/") for value in sorted(spellings))
     return re.compile(rb'("model"\s*:\s*)(?:%s)' % values)
+
+
+def _ids(parts: list[bytes] | tuple[bytes, ...]) -> list[int]:
+    """Returns ids that came in parts; none if they are no list of numbers: a foreign engine may send anything."""
+    try:
+        return _decode_ids(b"[" + b",".join(part for part in parts if part) + b"]")
+    except msgspec.MsgspecError:
+        return []

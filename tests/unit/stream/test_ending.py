@@ -1,6 +1,8 @@
-"""What is no error: engines say much besides their answer. The shapes of errors are in tests/component."""
+"""How a stream ends: complete, or broken, in whatever words and shape its engine says so."""
 
+from collections.abc import Callable
 from contextlib import suppress
+from itertools import pairwise
 from typing import Any
 
 import msgspec
@@ -9,7 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serve.errors import EngineError
-from serve.stream.ending import Ending, error_around, error_in, finish_of, is_finish, whole_failure
+from serve.http1.sse import DONE, MAX_FRAME_BYTES
+from serve.stream.ending import End, Ending, error_around, error_in, finish_of, is_finish, whole_failure
+from serve.stream.line import Line
 
 CHOICE = {"index": 0, "delta": {"content": '"error": "x"'}, "finish_reason": None}
 
@@ -145,3 +149,165 @@ def test_a_chunk_of_nonsense_is_an_engines_fault_whenever_it_comes(
         ending.feed(data)
     with suppress(EngineError):
         ending.feed(b'{"object":"chat.completion.chunk","choices":[{%b:%b}]}' % (member, value))
+
+
+Habit = Callable[[bytes], bytes]
+
+TEXTS = (b"a", b'data: {\\"error\\"', b"\\n\\n")
+CONTENT = [b'data: {"choices":[{"delta":{"content":"%s"}}]}\n\n' % text for text in TEXTS]
+STOP = b'data: {"choices":[{"delta":{},"finish_reason":"stop"}]}\n\n'
+USAGE = b'data: {"choices":[],"usage":{"prompt_tokens":1}}\n\n'
+FAILED = b'data: {"error":{"message":"died"}}\n\n'
+# As SSE allows: other line ends, no space, a comment.
+HABITS: dict[str, Habit] = {
+    "vLLM": lambda frame: frame,
+    "CR LF": lambda frame: frame.replace(b"\n", b"\r\n"),
+    "CR": lambda frame: frame.replace(b"\n", b"\r"),
+    "no space": lambda frame: frame.replace(b"data: ", b"data:", 1),
+    "comment": lambda frame: b": ping\n" + frame,
+}
+habits = pytest.mark.parametrize("habit", HABITS.values(), ids=HABITS)
+FRAMES = st.lists(st.sampled_from(CONTENT), max_size=4)
+PLACES = st.lists(st.integers(0, 10_000))
+
+
+def cut(stream: bytes, places: list[int]) -> list[bytes]:
+    marks = sorted({0, len(stream), *(place % (len(stream) + 1) for place in places)})
+    return [stream[a:b] for a, b in pairwise(marks)]
+
+
+def relayed(parts: list[bytes]) -> tuple[bytes, bool, bool]:
+    """What the client gets, and whether the stream is known to be complete, or broken in the engine's own words."""
+    end = End()
+    return sent_by(parts, end), end.done, end.told
+
+
+def sent_by(parts: list[bytes], end: End) -> bytes:
+    line = Line([end])
+    written: list[bytes] = []
+    take = line.sink(written.append, lambda part: written.append(line.feed(part)))
+    for part in parts:
+        take(part)
+    return b"".join(written) + line.finish()
+
+
+@habits
+@given(FRAMES, PLACES)
+def test_a_whole_stream_passes_untouched_and_is_seen_to_be_done(
+    habit: Habit, frames: list[bytes], places: list[int]
+) -> None:
+    stream = b"".join(map(habit, [*frames, STOP, DONE]))
+    assert relayed(cut(stream, places)) == (stream, True, False)
+
+
+@habits
+@given(FRAMES, PLACES)
+def test_nothing_follows_an_error_frame(habit: Habit, frames: list[bytes], places: list[int]) -> None:
+    stream = b"".join(map(habit, [*frames, FAILED]))
+    assert relayed(cut(stream + b"".join(map(habit, [*frames, DONE])), places)) == (stream, False, True)
+
+
+@habits
+@given(FRAMES, PLACES)
+def test_a_stream_that_just_stops_is_neither_done_nor_failed(
+    habit: Habit, frames: list[bytes], places: list[int]
+) -> None:
+    stream = b"".join(map(habit, frames))
+    assert relayed(cut(stream, places)) == (stream, False, False)
+
+
+_STOP = STOP.removesuffix(b"\n\n")
+
+
+@pytest.mark.parametrize(
+    ("stream", "sent", "done", "told"),
+    [
+        (b"", b"", False, False),
+        (b"data: {}\n\n", b"data: {}\n\n", False, False),
+        (_STOP + b"\n\ndata: [DONE]\n\n", _STOP + b"\n\ndata: [DONE]\n\n", True, False),
+        (_STOP + b"\r\rdata: [DONE]\r\r", _STOP + b"\r\rdata: [DONE]\r\r", True, False),
+        (_STOP + b"\n\ndata: [DONE]", _STOP + b"\n\ndata: [DONE]\n\n", True, False),
+        (_STOP + b"\n\ndata: [DONE]\r\n", _STOP + b"\n\ndata: [DONE]\r\n\n\n", True, False),
+        (b'data: {"content":"data: [DONE]', b"", False, False),
+        (b'data: {}\n\ndata: {"cho', b"data: {}\n\n", False, False),
+        (b'data: {}\n\ndata: {"error":{"mess', b"data: {}\n\n", False, False),
+        (b'data: {}\n\ndata: {"error":{}}\n\n', b"data: {}\n\n", False, False),
+        (b'data: {}\n\ndata: {"error":{"message":""}}\n\n',) * 2 + (False, True),
+        (b'data: {"error":null}\n\n' + STOP + DONE,) * 2 + (True, False),
+    ],
+)
+@pytest.mark.parametrize("size", [1, 3, 5, 7, 1000])
+def test_the_end_is_completed_where_it_lacks_line_ends_and_half_a_frame_is_withheld(
+    stream: bytes, sent: bytes, done: bool, told: bool, size: int
+) -> None:
+    parts = [stream[start : start + size] for start in range(0, len(stream), size)]
+    assert relayed(parts) == (sent, done, told)
+
+
+def test_a_done_inside_an_answer_that_breaks_off_is_no_end() -> None:
+    _, done, _ = relayed([b'data: {"choices":[{"delta":{"content":"data: [DONE]'])
+    assert not done
+
+
+# What comes where `[DONE]` should.
+NO_DONE = [b"", USAGE, USAGE[:-20], FAILED, b"data: [DON", b"Internal Server Error\n\n", b"event: error\ndata: {}\n\n"]
+
+
+@habits
+@given(FRAMES, st.sampled_from(NO_DONE), PLACES)
+def test_an_answer_is_complete_with_its_finish_reason_however_the_stream_ends(
+    habit: Habit, frames: list[bytes], after: bytes, places: list[int]
+) -> None:
+    answer = b"".join(map(habit, [*frames, STOP, *[after] * (after == USAGE)]))
+    stream = answer if after in (b"", USAGE) else answer + habit(after)
+    sent = sent_by(cut(stream, places), end := End())
+    assert (sent, end.complete, end.done, end.failure) == (answer, True, False, None)
+
+
+@given(FRAMES, st.sampled_from([*NO_DONE, DONE]), PLACES)
+def test_where_several_answers_may_be_asked_for_only_done_says_that_none_is_missing(
+    frames: list[bytes], after: bytes, places: list[int]
+) -> None:
+    sent_by(cut(b"".join([*frames, STOP, after]), places), end := End(several=True))
+    assert end.complete == end.done == (after == DONE)
+
+
+# What may follow the last choice: its usage, and what is no chunk.
+AFTER = st.lists(st.sampled_from([USAGE, b": ping\n\n", b"event: ping\ndata: {}\n\n"]), max_size=2)
+LATE = [
+    *CONTENT,
+    b'data: {"choices":[{"index":0,"message":{"content":"late"}}]}\n\n',
+    b'data: {"choices":[{"index":0,"text":"late"}]}\n\n',
+    b'data: {"choices":[{"delta":"late"}]}\n\n',
+]
+
+
+@habits
+@given(FRAMES, st.lists(st.sampled_from(LATE), min_size=1, max_size=4), AFTER, PLACES)
+def test_what_an_engine_says_after_its_finish_reason_is_no_part_of_the_answer(
+    habit: Habit, frames: list[bytes], late: list[bytes], after: list[bytes], places: list[int]
+) -> None:
+    stream = b"".join(map(habit, [*frames, STOP, *late, *after, DONE]))
+    assert relayed(cut(stream, places)) == (b"".join(map(habit, [*frames, STOP, *after, DONE])), True, False)
+
+
+def test_a_frame_too_long_to_be_read_after_the_end_is_withheld_too() -> None:
+    late = b'data: {"choices":[{"delta":{"content":"' + b"x" * 2 * MAX_FRAME_BYTES + b'"}}]}\n\n'
+    parts = [CONTENT[0], STOP, *cut(late, list(range(0, len(late), 2**18))), DONE]
+    assert relayed(parts) == (CONTENT[0] + STOP + DONE, True, False)
+
+
+def test_a_choice_that_has_ended_says_no_more_while_others_go_on() -> None:
+    def said(index: int, text: str, reason: str | None = None) -> bytes:
+        choice = {"index": index, "delta": {"content": text}, "finish_reason": reason}
+        return b"data: " + msgspec.json.encode({"object": "chat.completion.chunk", "choices": [choice]}) + b"\n\n"
+
+    begun = [said(0, "a"), said(1, "b"), said(0, "c", "stop")]
+    ended = [said(1, "d"), said(1, "", "stop"), DONE]
+    assert relayed([*begun, said(0, "late"), *ended, said(0, "later")])[0] == b"".join([*begun, *ended])
+
+
+def test_an_empty_delta_after_the_finish_reason_passes() -> None:
+    empty = b'data: {"choices":[{"index":0,"delta":{"role":"assistant","content":""},"finish_reason":null}]}\n\n'
+    stream = b"".join([CONTENT[0], STOP, empty, DONE])
+    assert relayed([stream]) == (stream, True, False)

@@ -21,9 +21,10 @@ from serve.http1.sse import encode_frame
 from serve.limits.answer_meter import Meter
 from serve.limits.usage import Usage
 from serve.load.sent import LastFrames
+from serve.stream.ending import End
 from serve.stream.frame import Frame
 from serve.stream.line import PASS, Check, Kept, Line, Stage, ignore
-from serve.stream.stages import End, Rename, WithoutUsage
+from serve.stream.stages import Rename, WithoutUsage
 
 DONE = b"data: [DONE]\n\n"
 STOP = b'data: {"id":"c","model":"served","choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}\n\n'

@@ -11,7 +11,7 @@ import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
@@ -26,9 +26,10 @@ from serve.proxy.attempts import Ask
 from serve.proxy.raw_text import raw_text
 from serve.proxy.routed_request import RoutedRequest
 from serve.request.beside import beside
-from serve.request.resuming import CannotResumeError
-from serve.stream.continuation import KeptPrefix, without_turn_end
-from serve.stream.parsed import MODELS_OWN_IDS, RawChoice
+from serve.request.completion import MALFORMED
+from serve.request.continuation import CannotResumeError
+from serve.stream.parsed import MODELS_OWN_IDS
+from serve.stream.splice import Had, KeptPrefix, kept_prefix, without_turn_end
 
 
 class Cut(StrEnum):
@@ -60,10 +61,7 @@ CUTS_IN_CALLS: Mapping[Outcome, tuple[Cut, ...]] = {
     Outcome.MARKER_LEAK: (Cut.SOUND, Cut.CALL, Cut.BEFORE),
     Outcome.UNKNOWN_TOOL: (Cut.CALL, Cut.BEFORE),
 }
-MOST_RESUMES = 2
-MOST_LOSSES = 8  # of engines of one answer, as long as each has added to it
 GIVEN_UP = 32  # characters of arguments in front of the first that is doubtful; fewer if its member begins behind them
-_DETOKENIZE = "/detokenize"
 _INCOMPLETE = "\ufffd"  # what a tokenizer makes of the first bytes of a character
 _MOST_BYTES = 3  # of a character that is not complete
 _LONG_CHARS = 4096
@@ -72,21 +70,9 @@ _MOST_CHARS = 256 * 1024  # of an answer that is read again, character by charac
 _MARKS = re.compile(r'"(?:[^"\\]|\\.)*+(?:"|\Z)|[{\[,]', re.DOTALL)
 # Markup that yields no call.
 _LEAKS = frozenset({"stray_marker", "stray_text", "malformed_call", "unresolved_call"})
+T = TypeVar("T", bound=msgspec.Struct)
 SoundPart = Callable[[str, str], int]
 """Returns how many characters begin arguments that are right, given the name of a tool and the arguments."""
-
-
-def may_resume(outcome: Outcome, resumed: int, *, grew: bool) -> bool:
-    """Returns whether a broken answer may go on elsewhere once more.
-
-    An answer that takes every engine with it at the same place must not be given to all of them.
-
-    Args:
-        outcome: What was wrong with it.
-        resumed: How often it has gone on already.
-        grew: The last engine has added to it.
-    """
-    return resumed < (MOST_LOSSES if outcome is Outcome.FAILED and grew else MOST_RESUMES)
 
 
 def cuts_of(outcome: Outcome, resumed: int, *, in_call: bool) -> tuple[Cut, ...]:
@@ -101,23 +87,12 @@ def cuts_of(outcome: Outcome, resumed: int, *, in_call: bool) -> tuple[Cut, ...]
     return cuts[min(resumed, len(cuts) - 1) :] if cuts else ()
 
 
-class Had(NamedTuple):
-    """The part of an answer that a client has.
-
-    Attributes:
-        reasoning: What it has of this text.
-        content: What it has of this one.
-        calls: The names of the tools that it had to call.
-        arguments: What it has of the last call's, if that is not whole.
-    """
-
-    reasoning: str = ""
-    content: str = ""
-    calls: tuple[str, ...] = ()
-    arguments: str | None = None
+class _Tokens(msgspec.Struct):
+    tokens: list[int]
 
 
-NOTHING_HAD = Had()
+class _Text(msgspec.Struct):
+    prompt: str
 
 
 class Broken(NamedTuple):
@@ -210,11 +185,11 @@ class Cutter:
     async def _end(self, ask: Ask) -> tuple[list[int], str]:
         """Returns the tokens of whole characters, without the one that ended the turn."""
         kept = self._ids
-        text = await _text_of(ask, kept)
+        text = await text_of(ask, kept)
         for _ in range(_MOST_BYTES):
             if text.endswith(_INCOMPLETE) and kept:
                 kept = kept[:-1]
-                text = await _text_of(ask, kept)
+                text = await text_of(ask, kept)
         turn = without_turn_end(text)
         return (kept, text) if turn == text else (kept[:-1], turn)
 
@@ -235,7 +210,7 @@ class Cutter:
         low, high, before = 0, len(ids), ""
         while low < high:
             middle = (low + high + 1) // 2
-            said = await _text_of(ask, ids[:middle])
+            said = await text_of(ask, ids[:middle])
             if len(said.rstrip(_INCOMPLETE)) <= place:
                 low, before = middle, said
             else:
@@ -243,44 +218,44 @@ class Cutter:
         for _ in range(_MOST_BYTES):
             if low and not text.startswith(before):  # it ends inside a character
                 low -= 1
-                before = await _text_of(ask, ids[:low])
+                before = await text_of(ask, ids[:low])
         return ids[:low], before
 
-    def prefix(self, kept: list[int], text: str, prompt_tokens: int) -> KeptPrefix:
+    def prefix(self, kept: Sequence[int], text: str, prompt_tokens: int) -> KeptPrefix:
         """Returns what is kept of the answer, as the client is to have it.
 
         Raises:
             CannotResumeError: The client has something else.
         """
-        parser = self._open()
-        reader = RawChoice(parser, own_ids=self._grammar in MODELS_OWN_IDS, reports=True)
-        delta, _ = reader.feed(text)
-        names = [entry["function"]["name"] for entry in delta.get("tool_calls", ())]
-        if tuple(names[: len(self._had.calls)]) != self._had.calls:
-            raise CannotResumeError("passed")
-        for name, had in (("reasoning", self._had.reasoning), ("content", self._had.content)):
-            both = joined(had, delta.get(name, ""), parser.machine.held)
-            if both is None:
-                raise CannotResumeError("passed")
-            if both:
-                delta[name] = both
-        return KeptPrefix(reader, delta, len(kept), prompt_tokens)
+        own_ids = self._grammar in MODELS_OWN_IDS
+        return kept_prefix(self._open(), self._had, text, len(kept), prompt_tokens, own_ids=own_ids, reports=True)
 
 
-async def _text_of(ask: Ask, ids: Sequence[int]) -> str:
+async def text_of(ask: Ask, ids: Sequence[int]) -> str:
     """Returns what ids spell.
 
     Raises:
         GatewayError: The engine does not answer.
         CannotResumeError: It does not know.
     """
+    return (await _asked(ask, "/detokenize", msgspec.json.encode({"tokens": ids}), _Text)).prompt
+
+
+async def ids_of(ask: Ask, body: bytes) -> list[int]:
+    """Returns the ids of a prompt or text; errors as of `text_of`.
+
+    Args:
+        ask: Asks an engine.
+        body: Of vLLM's `/tokenize`.
+    """
+    return (await _asked(ask, "/tokenize", body, _Tokens)).tokens
+
+
+async def _asked(ask: Ask, path: str, body: bytes, kind: type[T]) -> T:
     try:
-        text = msgspec.json.decode(await ask(_DETOKENIZE, msgspec.json.encode({"tokens": ids})))["prompt"]
-    except (msgspec.MsgspecError, UnicodeDecodeError, KeyError, TypeError) as error:
+        return msgspec.json.decode(await ask(path, body), type=kind)
+    except MALFORMED as error:
         raise CannotResumeError("engine") from error
-    if not isinstance(text, str):
-        raise CannotResumeError("engine")
-    return text
 
 
 class Run(NamedTuple):
@@ -532,22 +507,3 @@ class _Length:
         self._written += len(text) if before else len(text.lstrip())
         if text and not text.isspace():
             self._visible = self._written - len(text) + len(text.rstrip())
-
-
-def joined(had: str, text: str, held: str = "") -> str | None:
-    """Returns a text as one that goes on where the client is; None if the client has something else.
-
-    Engines and we do not always agree on the space between reasoning, text and calls.
-
-    Args:
-        had: What the client has of it.
-        text: As we read it.
-        held: What we hold back behind it.
-    """
-    behind = had.lstrip()
-    if not behind:
-        return had + text.lstrip() if had else text
-    own = text.lstrip()
-    if not (own + held).startswith(behind.rstrip()):
-        return None
-    return had[: len(had) - len(behind)] + own

@@ -1,24 +1,29 @@
 """Plain streams that go on elsewhere when their engine is lost: nobody judges them, and nothing is held or asked for.
 
-The bytes that went out are kept, and read only if something has to follow them (docs/adr/0116).
+The bytes that went out are kept, and read only if something has to follow them (docs/adr/0116). Nobody has asked the
+first engine for the ids of its tokens. So what the client has (`PlainAnswer`) becomes the text that its model wrote
+(`raw_of`), and that becomes tokens again (`tokens_of`), with which the next engine begins. Of what comes then, the
+client gets what is new (`ResumedStream`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import unicodedata
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from typing import Any
 
+import msgspec
 from msgspec.structs import replace
 
 from policies import Candidate
 from serve.config.pool import AUTO, NO_GRAMMAR, ModelConfig
 from serve.errors import EngineError, GatewayError
 from serve.guard.core import Outcome
-from serve.guard.cut import may_resume
-from serve.guard.plain_answer import PlainAnswer, ResumedStream, Retold, prefix_of, raw_of, retold
+from serve.guard.cut import ids_of, text_of
 from serve.guard.rerun import rerun_order
-from serve.guard.resume import ResumeEnd, Resumes, Resumption, Written
-from serve.http1.sse import DONE
+from serve.guard.resume import ResumeEnd, Resumes, Resumption, Written, may_resume
+from serve.http1.sse import DONE, is_done
 from serve.parsing import StreamParser
 from serve.proxy.attempts import Ask, Attempt, Attempts
 from serve.proxy.exchange import Exchange
@@ -30,15 +35,18 @@ from serve.proxy.routed_request import RoutedRequest
 from serve.proxy.stalls import Stalls
 from serve.request.beside import beside
 from serve.request.completion import CHAT_PATH, TEXT_PATH, parse
+from serve.request.continuation import CannotResumeError, continuation, obstacle, tokenizing
 from serve.request.patch import BodyPatch
-from serve.request.resuming import CannotResumeError, continuation, obstacle, tokenizing
-from serve.stream.continuation import Continuation, MoreText
-from serve.stream.ending import INCOMPLETE
-from serve.stream.frame import Frame
-from serve.stream.line import Kept
+from serve.stream.ending import INCOMPLETE, error_around, error_in, is_finish
+from serve.stream.frame import ARGUMENTS, TEXTS, Frame, FrameReader
+from serve.stream.line import Check, Kept
+from serve.stream.parsed import RawChoice
+from serve.stream.splice import NOTHING_HAD, TURN_ENDS, AsItIs, ChatSplice, Had, KeptPrefix, TextSplice, kept_prefix
 from serve.telemetry.instruments import Telemetry
 
 _MANY_PARTS = 64
+_REASONING, _CONTENT = "reasoning", "content"
+_ENVELOPE = ("id", "created", "system_fingerprint")
 
 
 class PlainPath:
@@ -183,11 +191,13 @@ class PlainPath:
                 raise CannotResumeError("long")
             if not may:
                 raise CannotResumeError("resumed")
-            return await self._retold(request, answer, candidates)
+            return await self._continued(request, answer, candidates)
 
         return await self._resumes.made(request, make, "error")
 
-    async def _retold(self, request: RoutedRequest, answer: PlainAnswer, candidates: Sequence[Candidate]) -> Resumption:
+    async def _continued(
+        self, request: RoutedRequest, answer: PlainAnswer, candidates: Sequence[Candidate]
+    ) -> Resumption:
         """Returns how a stream goes on of which something is out.
 
         Args:
@@ -208,14 +218,14 @@ class PlainPath:
         open_ = self._opener(request, pool) if answer.chat else None
         text = had.content if open_ is None else raw_of(had, open_(), splits=self._splits(request, pool))
 
-        async def ids(ask: Ask, candidate: Candidate) -> Retold:
-            return await retold(ask, tokenizing(self._attempts.prompt_of(request, candidate)), text)
+        async def tokens(ask: Ask, candidate: Candidate) -> tuple[list[int], list[int]]:
+            return await tokens_of(ask, tokenizing(self._attempts.prompt_of(request, candidate)), text)
 
-        before, kept = tokens = await self._resumes.first(request, able, ids)
+        before, kept = await self._resumes.first(request, able, tokens)
         sent = request.patch.apply(request.body)
         body = continuation(sent, before, kept, text, exact=False, raw=open_ is not None)
-        prefix = prefix_of(open_ and open_(), had, text, tokens)
-        more = Continuation(prefix) if answer.chat else MoreText(prefix)
+        prefix = prefix_of(open_ and open_(), had, text, len(kept), len(before))
+        more = ChatSplice(prefix) if answer.chat else TextSplice(prefix)
         resumed = replace(request, path=TEXT_PATH, body=body, patch=BodyPatch(), parsed=parse(body), continued=more)
         return Resumption(resumed, able, Written(pool, tuple(before), tuple(kept), None), Outcome.FAILED)
 
@@ -277,3 +287,270 @@ class PlainPath:
         faults, where = request.attribution.faults, (request.decision.model, candidate.pool)
         detail = f"the engine's answer broke: {failure.code}"  # its words may quote the request
         self._telemetry.log.add_fault(faults, request.request_id, where, failure.code, detail)
+
+
+class PlainAnswer:
+    """The part of a plain stream, with one choice, that the client has.
+
+    Args:
+        chat: It is a chat answer, and no text completion.
+
+    Attributes:
+        envelope: Of its chunks.
+        finished: Its finish reason is out.
+        reasoning: The name of its reasoning.
+        chat: It is a chat answer.
+    """
+
+    def __init__(self, *, chat: bool = True) -> None:
+        self.chat = chat
+        self.envelope: dict[str, Any] = {}
+        self.finished = False
+        self.reasoning = _REASONING
+        self._readable = True
+        self._texts: dict[str, list[str]] = {}
+
+    @property
+    def begun(self) -> bool:
+        """True once something of the answer itself is out."""
+        return bool(self._texts) or not self._readable
+
+    @property
+    def length(self) -> int:
+        """Characters that went out."""
+        return sum(len(text) for texts in self._texts.values() for text in texts)
+
+    @property
+    def had(self) -> Had:
+        """The answer as it went out.
+
+        Raises:
+            CannotResumeError: It is not known.
+        """
+        if not self._readable:
+            raise CannotResumeError("engine")
+        return Had(self._text(_REASONING), self._text(_CONTENT))
+
+    def read(self, parts: Iterable[bytes]) -> None:
+        """Takes the bytes of a stream, up to the frame in which its engine gave it up."""
+        reader = FrameReader()
+        for part in parts:
+            for frame in reader.feed(part):
+                if not self._read(frame):
+                    return
+
+    def parse(self, parser: StreamParser) -> None:
+        """Takes the content for the raw text of a model, of which the client has what a parser made of it."""
+        text, self._texts = self._text(_CONTENT), {}
+        delta, _ = RawChoice(parser, own_ids=False, reports=False).feed(text)
+        self._note(delta)
+
+    def note(self, chunk: Mapping[str, Any], choice: Mapping[str, Any]) -> None:
+        """Takes a chunk that goes out, and its choice."""
+        self.envelope = self.envelope or {name: chunk[name] for name in _ENVELOPE if name in chunk}
+        self._note(choice.get("delta") or {})
+        self._add(_CONTENT, choice.get("text"))
+        self.finished = self.finished or bool(choice.get("finish_reason"))
+
+    def _note(self, delta: Mapping[str, Any]) -> None:
+        if delta.get(ARGUMENTS):  # for which nobody has asked
+            self._readable = False
+        for name in TEXTS:
+            self._add(name, delta.get(name))
+
+    def _read(self, frame: Frame) -> bool:
+        """Takes a frame; returns whether more can follow."""
+        if (template := frame.template) is not None:
+            self._add(template.place.field, frame.text)
+            return True
+        if error_around(frame.raw) is not None:
+            return False
+        data = frame.data()
+        if data is None:
+            self._readable = self._readable and frame.whole
+            return True
+        if is_done(data):
+            return False
+        try:
+            chunk = frame.parsed(data)
+        except EngineError:
+            return False
+        choice = first_choice(chunk)
+        if given_up(chunk, choice) is not None:
+            return False
+        self.note(chunk, choice)
+        return True
+
+    def _text(self, name: str) -> str:
+        return "".join(self._texts.get(name, ()))
+
+    def _add(self, name: str, text: Any) -> None:
+        if not isinstance(text, str) or not text:
+            return
+        if name not in TEXTS:
+            self._readable = False
+        elif name != _CONTENT:
+            self.reasoning, name = name, _REASONING
+        self._texts.setdefault(name, []).append(text)
+
+
+async def tokens_of(ask: Ask, prompt: bytes | list[int], text: str) -> tuple[list[int], list[int]]:
+    """Returns the tokens of a prompt and of a text.
+
+    A text that ends where a token ended has the same tokens again, as far as its model wrote the usual ones.
+
+    Args:
+        ask: Asks an engine.
+        prompt: Its ids, or the body that asks for them.
+        text: Behind it, raw.
+
+    Raises:
+        CannotResumeError: The engine does not know, or would read another text.
+        GatewayError: It does not answer.
+    """
+    if any(end in text for end in TURN_ENDS):
+        raise CannotResumeError("token")  # which a text would become that only spells it
+    before = await ids_of(ask, prompt) if isinstance(prompt, bytes) else prompt
+    ids = await ids_of(ask, msgspec.json.encode({"prompt": text, "add_special_tokens": False}))
+    read = await text_of(ask, ids)
+    if not before or not ids:
+        raise CannotResumeError("no_ids")
+    if _normal(read) != _normal(text):
+        raise CannotResumeError("token")
+    return before, ids
+
+
+def raw_of(had: Had, parser: StreamParser, *, splits: bool) -> str:
+    """Returns what a model wrote of which a client has the parts, but for space that parsers leave out.
+
+    Args:
+        had: The parts.
+        parser: Of the answer.
+        splits: Whoever read the answer is known to have told reasoning and text apart.
+    """
+    machine = parser.machine
+    inside, (opens, closes) = machine.thinking, machine.thinking_tags
+    if not had.content.startswith("\n"):
+        closes += "\n" * machine.newlines_behind_reasoning
+    if not had.reasoning:
+        return closes + had.content if inside and splits else had.content
+    begin = had.reasoning if inside else opens + had.reasoning
+    return begin + closes + had.content if had.content else begin
+
+
+def prefix_of(parser: StreamParser | None, had: Had, text: str, tokens: int, prompt_tokens: int) -> KeptPrefix:
+    """Returns what a client has, as the begin of the answer that goes on.
+
+    Args:
+        parser: Of the answer; new. None if nobody knows how its model writes.
+        had: What the client has.
+        text: The same, raw.
+        tokens: Of this text.
+        prompt_tokens: Those before it.
+
+    Raises:
+        CannotResumeError: We read something else in it.
+    """
+    # A text that is read as a thought may be one that nobody has told from text.
+    otherwise = "passed" if parser is not None and had.reasoning else "reasoning"
+    if parser is not None:
+        return kept_prefix(parser, had, text, tokens, prompt_tokens, otherwise=otherwise)
+    if had.reasoning:
+        raise CannotResumeError(otherwise)
+    return KeptPrefix(AsItIs(), {_CONTENT: text}, tokens, prompt_tokens)
+
+
+def _normal(text: str) -> str:
+    """Returns a text without what tokenizers may change in it: blanks at its begin, and how accents are spelt."""
+    return unicodedata.normalize("NFC", text).strip()
+
+
+class ResumedStream(Check):
+    """Makes what another engine goes on with the rest of the stream that the client has.
+
+    Args:
+        answer: What the client has, to which the stream adds.
+
+    Attributes:
+        failure: The engine's, where it gave the answer up.
+    """
+
+    exact = False
+
+    def __init__(self, answer: PlainAnswer) -> None:
+        self.over = False
+        self.failure: EngineError | None = None
+        self._answer = answer
+        # What is kept of a chat answer comes again first: so many characters of each text are the client's already.
+        had = answer.had if answer.chat else NOTHING_HAD
+        self._ahead = {_REASONING: len(had.reasoning), _CONTENT: len(had.content)}
+
+    def feed(self, frame: Frame) -> Sequence[Frame]:
+        """Returns the frame with what is new in it."""
+        if self.over:
+            return ()
+        data = frame.data() if frame.chunk is None else b""
+        if data is None or is_done(data):
+            return ()
+        try:
+            chunk = {**frame.parsed(data), **self._answer.envelope}
+        except EngineError as error:
+            self.failure, self.over = error, True
+            return ()
+        choice = first_choice(chunk)
+        self.failure = given_up(chunk, choice)
+        if self.failure is not None:
+            self.over = True
+            return ()
+        if not choice:
+            return (Frame.of(chunk),) if chunk.get("usage") else ()
+        new = self._chat(choice) if self._answer.chat else self._completion(choice)
+        if new is None:
+            return ()
+        self._answer.note(chunk, new)
+        return (Frame.of({**chunk, "choices": [new]}),)
+
+    def _chat(self, choice: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        """Returns what is new in a choice of a chat chunk; None if nothing is."""
+        delta = {}
+        for name, text in (choice.get("delta") or {}).items():
+            if name == _CONTENT and (new := self._new(_CONTENT, text)):
+                delta[_CONTENT] = new
+            elif name in TEXTS and name != _CONTENT and (new := self._new(_REASONING, text)):
+                delta[self._answer.reasoning] = new
+        return {**choice, "delta": delta} if delta or choice.get("finish_reason") is not None else None
+
+    def _completion(self, choice: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        """Does the same for a text completion."""
+        new = self._new(_CONTENT, choice.get("text"))
+        return {**choice, "text": new} if new or choice.get("finish_reason") is not None else None
+
+    def _new(self, name: str, text: Any) -> str:
+        """Returns what the client does not have of more of a text."""
+        if not isinstance(text, str):
+            return ""
+        had = min(self._ahead[name], len(text))
+        self._ahead[name] -= had
+        return text[had:]
+
+
+def first_choice(chunk: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Returns the first choice of a chunk; an empty one if there is none: a foreign engine may send anything."""
+    choices = chunk.get("choices")
+    choice = choices[0] if isinstance(choices, list) and choices else None
+    if not isinstance(choice, dict) or not isinstance(choice.get("delta"), dict | None):
+        return {}
+    return choice if isinstance(choice.get("finish_reason"), str | None) else {}
+
+
+def given_up(chunk: Mapping[str, Any], choice: Mapping[str, Any]) -> EngineError | None:
+    """Returns why an engine gives an answer up; None for a part of it.
+
+    Args:
+        chunk: Of the answer.
+        choice: The first one of the chunk.
+    """
+    reason = choice.get("finish_reason")
+    if reason and not is_finish(reason):
+        return error_in(chunk) or EngineError(f"The engine gave the answer up ({reason}).")
+    return error_in(chunk)

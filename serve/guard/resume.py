@@ -16,13 +16,13 @@ from policies import Candidate
 from serve.config.pool import ModelConfig
 from serve.errors import GatewayError
 from serve.guard.core import Outcome
-from serve.guard.cut import Broken, Cutter, cuts_of, may_resume
+from serve.guard.cut import Broken, Cutter, cuts_of
 from serve.proxy.attempts import Ask, Attempts
 from serve.proxy.routed_request import RoutedRequest
 from serve.request.completion import TEXT_PATH, parse
+from serve.request.continuation import CannotResumeError, continuation, obstacle
 from serve.request.patch import BodyPatch
-from serve.request.resuming import CannotResumeError, continuation, obstacle
-from serve.stream.continuation import Continuation
+from serve.stream.splice import ChatSplice
 from serve.stream.stages import TokenIds
 from serve.telemetry.metrics import Metrics
 from serve.telemetry.request_log import log_fault
@@ -31,6 +31,21 @@ log = logging.getLogger("ray.serve.specgate.guard")
 
 T = TypeVar("T")
 ResumeEnd = Literal["sound", "broken", "refused"]
+MOST_RESUMES = 2
+MOST_LOSSES = 8  # of engines of one answer, as long as each has added to it
+
+
+def may_resume(outcome: Outcome, resumed: int, *, grew: bool) -> bool:
+    """Returns whether a broken answer may go on elsewhere once more.
+
+    An answer that takes every engine with it at the same place must not be given to all of them.
+
+    Args:
+        outcome: What was wrong with it.
+        resumed: How often it has gone on already.
+        grew: The last engine has added to it.
+    """
+    return resumed < (MOST_LOSSES if outcome is Outcome.FAILED and grew else MOST_RESUMES)
 
 
 class Written(NamedTuple):
@@ -166,7 +181,7 @@ class Resumes:
         prefix = cut.prefix(kept, text, len(prompt))
         body = continuation(request.patch.apply(request.body), prompt, kept, text)
         resumed = replace(
-            request, path=TEXT_PATH, body=body, patch=BodyPatch(), parsed=parse(body), continued=Continuation(prefix)
+            request, path=TEXT_PATH, body=body, patch=BodyPatch(), parsed=parse(body), continued=ChatSplice(prefix)
         )
         return Resumption(resumed, able, Written(written.pool, prompt, tuple(kept), None), broken.outcome)
 

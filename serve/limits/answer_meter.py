@@ -7,9 +7,9 @@ import msgspec
 from msgspec import Struct
 
 from serve.limits.usage import Usage
-from serve.stream.continuation import KeptPrefix
 from serve.stream.frame import Frame
 from serve.stream.line import Stage, count
+from serve.stream.splice import KeptPrefix
 from serve.stream.stages import NO_CHOICES, TokenIds
 
 # Within a JSON string the quotes would be escaped: text of a model can't imitate the members.

@@ -10,7 +10,7 @@ from serve.proxy.attribution import Attribution
 from serve.request.completion import CompletionRequest
 from serve.request.patch import BodyPatch
 from serve.routing.fair_queue import ANONYMOUS, Asker
-from serve.stream.continuation import Continuation, MoreText
+from serve.stream.splice import ChatSplice, TextSplice
 
 
 class RoutedRequest(Struct, frozen=True):
@@ -45,6 +45,6 @@ class RoutedRequest(Struct, frozen=True):
     attribution: Attribution
     charge: AnyCharge = NULL_CHARGE
     asker: Asker = ANONYMOUS
-    continued: Continuation | MoreText | None = None
+    continued: ChatSplice | TextSplice | None = None
     wants_usage: bool = True
     sees_drafts: bool = False

@@ -10,7 +10,7 @@ from serve.config.pool import ModelConfig
 from serve.proxy.attempts import Attempt
 from serve.proxy.routed_request import RoutedRequest
 from serve.proxy.upstream import UpstreamResponse
-from serve.request.resuming import obstacle
+from serve.request.continuation import obstacle
 from serve.telemetry.metrics import Metrics
 
 TICK_S = 1.0

@@ -10,8 +10,9 @@ from support.tokens import kimi_calls, qwen_call
 
 from serve.config.guard import GuardConfig
 from serve.guard.core import Guard, Outcome
-from serve.guard.cut import CUTS, CUTS_IN_CALLS, GIVEN_UP, Cut, Had, boundaries, cuts_of, joined, kept_of
+from serve.guard.cut import CUTS, CUTS_IN_CALLS, GIVEN_UP, Cut, boundaries, cuts_of, kept_of
 from serve.parsing import StreamParser
+from serve.stream.splice import Had
 
 CALL = "<tool_call>\n<function=f>\n<parameter=a>\n1\n</parameter>\n</function>\n</tool_call>"
 KIMI_CALL = "<|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>{}<|tool_call_end|>"
@@ -126,24 +127,3 @@ def test_every_outcome_that_is_cut_is_cut_further_back_the_second_time() -> None
     assert cuts_of(Outcome.INVALID_JSON, 1, in_call=True)[0] is Cut.CALL
     assert cuts_of(Outcome.FAILED, 7, in_call=True) == (Cut.END,)
     assert cuts_of(Outcome.PARALLEL_CALLS, 0, in_call=True) == ()
-
-
-@pytest.mark.parametrize(
-    ("had", "text", "both"),
-    [
-        ("", "Hi", "Hi"),
-        ("Hi th", "Hi there", "Hi there"),
-        ("\n\nHi th", "Hi there", "\n\nHi there"),
-        ("Hi there.\n", "Hi there.", "Hi there."),
-        ("Hi there", "Hi", None),
-        ("\n\n", "", "\n\n"),
-        ("Hi you", "Hi there", None),
-        ("<think>Hm", "", None),
-    ],
-)
-def test_a_text_goes_on_where_the_client_is_but_for_the_space_before_it(had: str, text: str, both: str | None) -> None:
-    assert joined(had, text) == both
-
-
-def test_what_is_held_back_is_no_contradiction() -> None:
-    assert joined("Hi <to", "Hi ", "<tool") == "Hi "

@@ -12,7 +12,7 @@ from serve.errors import EngineError
 from serve.guard.resume import Resumes
 from serve.proxy.attempts import Ask, Attempts
 from serve.proxy.routed_request import RoutedRequest
-from serve.request.resuming import CannotResumeError
+from serve.request.continuation import CannotResumeError
 from serve.telemetry.metrics import Metrics
 
 REQUEST = cast(RoutedRequest, SimpleNamespace())

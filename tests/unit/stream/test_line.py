@@ -15,7 +15,7 @@ from serve.dialects.dialect import Identity
 from serve.dialects.messages.request import MessagesMemo
 from serve.dialects.messages.stream import StreamEncoder
 from serve.guard.core import Guard
-from serve.guard.plain_answer import PlainAnswer
+from serve.guard.plain import PlainAnswer
 from serve.guard.response import GuardedStream
 from serve.http1.sse import encode_frame
 from serve.limits.answer_meter import Meter

@@ -1,4 +1,8 @@
-"""An answer that another engine goes on with: the prefix that is kept, then a text completion, as one chat answer."""
+"""One answer of two engines: what is kept of the first one's, and the text completion with which another one goes on.
+
+`kept_prefix` joins what the client has with what our parser reads in the text that is kept. `ChatSplice` makes that and
+the completion one chat answer; of a text completion `TextSplice` adds up the usage, since its text goes on by itself.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,8 @@ import msgspec
 
 from serve.errors import encode_json
 from serve.http1.sse import encode_frame
+from serve.parsing import StreamParser
+from serve.request.continuation import CannotResumeError
 from serve.stream.frame import Frame
 from serve.stream.line import Stage
 from serve.stream.parsed import TEXT, RawChoice, merged
@@ -19,6 +25,25 @@ TURN_ENDS = (
     "<|return|>", "<|call|>", "<|user|>", "<|observation|>", "<|end_of_msg|>",
 )  # fmt: skip
 _ENVELOPE = ("id", "created", "model", "system_fingerprint")
+
+
+class Had(NamedTuple):
+    """The part of an answer that a client has.
+
+    Attributes:
+        reasoning: What it has of this text.
+        content: What it has of this one.
+        calls: The names of the tools that it had to call.
+        arguments: What it has of the last call's, if that is not whole.
+    """
+
+    reasoning: str = ""
+    content: str = ""
+    calls: tuple[str, ...] = ()
+    arguments: str | None = None
+
+
+NOTHING_HAD = Had()
 
 
 class KeptPrefix(NamedTuple):
@@ -37,7 +62,66 @@ class KeptPrefix(NamedTuple):
     prompt_tokens: int
 
 
-class Continuation(Stage):
+def kept_prefix(
+    parser: StreamParser,
+    had: Had,
+    text: str,
+    tokens: int,
+    prompt_tokens: int,
+    *,
+    own_ids: bool = False,
+    reports: bool = False,
+    otherwise: str = "passed",
+) -> KeptPrefix:
+    """Returns what is kept of an answer, as its client is to have it.
+
+    Args:
+        parser: Of the answer; new.
+        had: What the client has.
+        text: That is kept, raw.
+        tokens: Of this text.
+        prompt_tokens: Those before it.
+        own_ids: As of `RawChoice`.
+        reports: As of `RawChoice`.
+        otherwise: The reason why there is none, if the client has something else.
+
+    Raises:
+        CannotResumeError: It has.
+    """
+    reader = RawChoice(parser, own_ids=own_ids, reports=reports)
+    delta, _ = reader.feed(text)
+    names = [entry["function"]["name"] for entry in delta.get("tool_calls", ())]
+    if tuple(names[: len(had.calls)]) != had.calls:
+        raise CannotResumeError(otherwise)
+    for name, sent in (("reasoning", had.reasoning), ("content", had.content)):
+        both = spliced(sent, delta.get(name, ""), parser.machine.held)
+        if both is None:
+            raise CannotResumeError(otherwise)
+        if both:
+            delta[name] = both
+    return KeptPrefix(reader, delta, tokens, prompt_tokens)
+
+
+def spliced(had: str, text: str, held: str = "") -> str | None:
+    """Returns a text as one that goes on where the client is; None if the client has something else.
+
+    Engines and we do not always agree on the space between reasoning, text and calls.
+
+    Args:
+        had: What the client has of it.
+        text: As we read it.
+        held: What we hold back behind it.
+    """
+    behind = had.lstrip()
+    if not behind:
+        return had + text.lstrip() if had else text
+    own = text.lstrip()
+    if not (own + held).startswith(behind.rstrip()):
+        return None
+    return had[: len(had) - len(behind)] + own
+
+
+class ChatSplice(Stage):
     """Turns a text completion into the whole chat answer that it ends.
 
     Attributes:
@@ -113,7 +197,7 @@ class Continuation(Stage):
         return whole_usage(usage, self.prefix) if isinstance(usage, dict) else None
 
 
-class MoreText(Stage):
+class TextSplice(Stage):
     """Gives a text completion that goes on with another one the usage of both.
 
     Attributes:

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from serve.request.completion import parse
+from serve.request.continuation import CannotResumeError, continuation, obstacle, tokenizing
 from serve.request.features import features_of
-from serve.request.resuming import CannotResumeError, continuation, obstacle, tokenizing
 
 CHAT = {"model": "m", "messages": [{"role": "user", "content": "hi"}], "tools": []}
 

@@ -24,6 +24,8 @@ TURN_ENDS = (
     "<|im_end|>", "<|endoftext|>", "<|eot_id|>", "</s>", "<|end_of_text|>", "<｜end▁of▁sentence｜>", "[e~[",
     "<|return|>", "<|call|>", "<|user|>", "<|observation|>", "<|end_of_msg|>",
 )  # fmt: skip
+_LONGEST_TURN_END = max(map(len, TURN_ENDS))
+_BEGIN_TURN_ENDS = frozenset(end[0] for end in TURN_ENDS)
 _ENVELOPE = ("id", "created", "model", "system_fingerprint")
 
 
@@ -133,6 +135,7 @@ class ChatSplice(Stage):
     def __init__(self, prefix: KeptPrefix) -> None:
         self.prefix = prefix
         self._begun = False
+        self._held = ""  # it ends the turn, or would with what may follow
 
     def feed(self, frame: Frame) -> Sequence[Frame]:
         """Returns the chat frames for one of a completion; the first one follows the prefix."""
@@ -177,10 +180,13 @@ class ChatSplice(Stage):
 
     def _delta(self, choice: Mapping[str, Any]) -> dict[str, Any]:
         """Returns what the text of a completion's choice amounts to."""
-        text, reason = choice.get("text") or "", choice.get("finish_reason")
+        text, reason = self._held + (choice.get("text") or ""), choice.get("finish_reason")
         reader = self.prefix.reader
         if reason is None:
-            return reader.feed(text)[0]
+            begin = _turn_end(text)
+            self._held = text[begin:]
+            return reader.feed(text[:begin])[0]
+        self._held = ""
         if reason == "stop":
             text = without_turn_end(text)
         return merged([reader.feed(text)[0], reader.finish()])
@@ -241,6 +247,14 @@ def whole_usage(usage: Mapping[str, Any], prefix: KeptPrefix) -> dict[str, Any]:
     prompt_tokens = prefix.prompt_tokens
     counts = {"prompt_tokens": prompt_tokens, "completion_tokens": total, "total_tokens": prompt_tokens + total}
     return {**usage, **counts, "prompt_tokens_details": None}
+
+
+def _turn_end(text: str) -> int:
+    """Returns where a token begins that ends a turn and the text, or a part of one: the rest of it may follow."""
+    for begin in range(max(0, len(text) - _LONGEST_TURN_END), len(text)):
+        if text[begin] in _BEGIN_TURN_ENDS and any(end.startswith(text[begin:]) for end in TURN_ENDS):
+            return begin
+    return len(text)
 
 
 def without_turn_end(text: str) -> str:

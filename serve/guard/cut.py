@@ -191,7 +191,9 @@ class Cutter:
                 kept = kept[:-1]
                 text = await text_of(ask, kept)
         turn = without_turn_end(text)
-        return (kept, text) if turn == text else (kept[:-1], turn)
+        if turn != text and await text_of(ask, kept[:-1]) == turn:  # else the text only spells it
+            return kept[:-1], turn
+        return kept, text
 
     async def _before_any(
         self, ask: Ask, ids: list[int], text: str, found: Boundaries, places: Sequence[int], begun: int

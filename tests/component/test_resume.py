@@ -160,6 +160,15 @@ def test_a_stream_goes_on_where_its_engine_was_lost(engines: Two, kind: Any) -> 
         assert [each.verdict.counts for each in engines.judged] == [True, False]
 
 
+def test_a_text_that_names_a_token_which_ends_turns_goes_on_behind_it(qwen: Two) -> None:
+    prose = "Llama ends its turns with </s>"
+    text = f"{prose}, I think.\n\n{qwen_call('plan_trip', **OTHERS)}"
+    qwen.say(text, TokenFault("die", len(prose)))
+    got = qwen.ask(stream=True)
+    assert said(got) == ("", f"{prose}, I think.", [("plan_trip", OTHERS)], End.COMPLETE)
+    assert resumed(qwen.second) == [len(SAID) + 1 + len(prose)]
+
+
 # What spoils the first call of an answer, in Qwen's words, and the outcome that it is counted under.
 _OPENED = QWEN.index("<parameter=days>")
 DAMAGE = {

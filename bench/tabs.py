@@ -32,7 +32,7 @@ from serve.errors import encode_json
 from serve.gateway.ingress import GatewayReplica
 from serve.http1.listener import Listener
 from serve.http1.server import protocol_factory
-from serve.routing.endpoint import Endpoint
+from serve.routing.pool import Endpoint
 
 _PERIOD_S = 2.0  # of the page
 _AUDIT = "/admin/v1/audit?limit=20"

@@ -25,8 +25,7 @@ from bench.schemas import SHARED
 from lab.simulation.request import BLOCK_TOKENS
 from lab.simulation.traces import Trace, Turn, arrivals, read_trace
 from lab.simulation.traffic import lines_of
-from serve.routing.prefix_index import PrefixIndex
-from serve.routing.prefix_placement import PrefixPlacement
+from serve.routing.prefix_placement import PrefixIndex, PrefixPlacement
 
 TRACES = SHARED / "suites" / "claude_code_traces.jsonl.gz"
 _LONGEST_BLOCKS = 2048  # that the gateway's index looks at

@@ -15,9 +15,9 @@ from serve.limits.answer_meter import Meter
 from serve.limits.estimate import Estimates, RequestSize
 from serve.limits.usage import Usage
 from serve.load.shared_load import PERIOD_S, Figures, LoadBoard
-from serve.routing.endpoint import Endpoint
 from serve.routing.fair_queue import Asker
 from serve.routing.leases import Lease, Leases
+from serve.routing.pool import Endpoint
 from serve.routing.waiting_room import WaitingTerms
 from serve.shared.report import Reporter
 

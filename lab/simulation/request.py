@@ -9,7 +9,7 @@ from functools import lru_cache
 
 from lab.sim.kv_cache import Part
 from policies import Candidate, RequestFeatures
-from serve.routing.prefix_index import BLOCK_BYTES
+from serve.routing.prefix_placement import BLOCK_BYTES
 
 BLOCK_TOKENS = BLOCK_BYTES // 4
 TOOLS, PROSE, JSON = "tools", "prose", "json"

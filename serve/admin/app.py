@@ -42,7 +42,7 @@ from serve.http1.fetch import HttpResponse
 from serve.proxy.headers import request_headers, request_id_of
 from serve.quarantine.api import PREVIEW_HEADER
 from serve.request.body_limit import read_body
-from serve.routing.endpoint import Endpoint
+from serve.routing.pool import Endpoint
 from serve.shadow.pairs import listing
 
 log = logging.getLogger("ray.serve.specgate.admin")

@@ -18,7 +18,7 @@ from serve.config.gateway import AdminConfig, GatewayConfig
 from serve.errors import ConfigError, SharedStateError
 from serve.http1.listener import Listener
 from serve.http1.server import protocol_factory
-from serve.routing.endpoint import Endpoint
+from serve.routing.pool import Endpoint
 from serve.shared.link import LocalLink
 
 log = logging.getLogger("ray.serve.specgate.admin")

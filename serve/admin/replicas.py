@@ -15,7 +15,7 @@ from serve.admin.metrics import figures
 from serve.errors import PoolUnavailableError, encode_json
 from serve.http1.connection_pool import Origin
 from serve.http1.fetch import HttpResponse, fetch
-from serve.routing.endpoint import Endpoint
+from serve.routing.pool import Endpoint
 
 log = logging.getLogger("ray.serve.specgate.admin")
 

@@ -14,8 +14,7 @@ from serve.config.pool import ModelConfig
 from serve.engine.routes import ENGINE_ROUTES
 from serve.engine.slots import Slots, release_slot
 from serve.errors import ConfigError, encode_json
-from serve.http1.allowed_routes import AllowedRoutes
-from serve.http1.listener import Listener, engine_key, node_address
+from serve.http1.listener import AllowedRoutes, Listener, engine_key, node_address
 from serve.routing.autoscaling import ONGOING
 from serve.telemetry.request_log import write_now
 

@@ -11,8 +11,8 @@ from collections.abc import Callable
 import ray
 
 from serve.http1.asgi import AsgiApp, AsgiMessage, Receive, Send
-from serve.routing.endpoint import SLOT_HEADER
 from serve.routing.leases import MAX_AGE_S
+from serve.routing.pool import SLOT_HEADER
 
 _HEADER = SLOT_HEADER.encode()
 

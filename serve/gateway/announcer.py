@@ -9,8 +9,7 @@ from typing import Any
 import fastapi
 
 from serve.errors import SharedStateError
-from serve.http1.allowed_routes import AllowedRoutes
-from serve.http1.listener import Listener, node_address
+from serve.http1.listener import AllowedRoutes, Listener, node_address
 from serve.http1.server import protocol_factory
 from serve.shared.link import Link
 

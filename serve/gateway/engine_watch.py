@@ -16,11 +16,10 @@ from serve.discovery.endpoint_slices import endpoints_of
 from serve.discovery.identity import PERIOD_S, EngineIdentity, agreed
 from serve.discovery.reading import EngineAnswer, engine_metrics, read
 from serve.gateway.pools import PoolKey
-from serve.http1.addresses import ADDRESSES
 from serve.http1.connection_pool import Origin
 from serve.http1.listener import url_of
-from serve.routing.endpoint import Endpoint
-from serve.routing.pool import Pool
+from serve.http1.resolver import ADDRESSES
+from serve.routing.pool import Endpoint, Pool
 from serve.routing.remote_pool import RemotePool
 from serve.telemetry.metrics import Metrics
 

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 from serve.config.gateway import GatewayConfig
 from serve.config.secret import LiveSecret
 from serve.errors import GatewayError
-from serve.routing.endpoint import Endpoint
-from serve.routing.pool import Pool
+from serve.routing.pool import Endpoint, Pool
 from serve.routing.remote_pool import RemotePool
 from serve.routing.waiting_room import WaitingTerms
 

@@ -10,7 +10,7 @@ from typing import cast
 import httptools
 
 from serve.http1.asgi import Drain, Sink
-from serve.http1.message import MAX_HEAD_BYTES, Response, ResponseError
+from serve.http1.message import MAX_HEAD_BYTES, STATUSES_WITHOUT_BODY
 
 _INTERIM = frozenset({100, 102, 103})  # Continue, Processing, Early Hints
 READ_AHEAD_BYTES = 64 * 1024  # of a response; the engine waits while so much waits for the client
@@ -29,6 +29,63 @@ class Phase(enum.Enum):
 
 # Bound once: in Python 3.11 `Phase.BODY` costs 0.1 us more than a global, and every token passes here.
 _IDLE, _HEAD, _BODY, _COMPLETE, _CLOSED = Phase
+
+
+class ResponseError(ConnectionError):
+    """The engine sent something that is not an HTTP response, or broke off in the middle of one."""
+
+
+class Response:
+    """The response to one request.
+
+    Attributes:
+        status: HTTP status; 0 until the head is complete.
+        headers: By lower-case name; values of a repeated name are joined by commas.
+        head_bytes: Bytes of head, trailer and framing received since a part of the body was last taken.
+        parts: The parts of the body that nobody has taken.
+        buffered_bytes: Length of `parts`, all together.
+        until_closed: The body has no length; it ends when the engine closes the connection.
+        keep_alive: The response is complete and leaves the connection open.
+    """
+
+    __slots__ = ("buffered_bytes", "head_bytes", "headers", "keep_alive", "parts", "status", "until_closed")
+
+    def __init__(self) -> None:
+        self.status = 0
+        self.headers: dict[str, str] = {}
+        self.head_bytes = 0
+        self.parts: list[bytes] = []
+        self.buffered_bytes = 0
+        self.until_closed = False
+        self.keep_alive = False
+
+    def add_header(self, name: bytes, value: bytes) -> None:
+        """Adds a header to those that have arrived."""
+        key = name.decode("latin-1").lower()
+        text = value.decode("latin-1")
+        self.headers[key] = f"{self.headers[key]}, {text}" if key in self.headers else text
+
+    def complete_head(self, status: int) -> None:
+        """Settles how the body ends.
+
+        Raises:
+            ResponseError: The body has a transfer-encoding that no request accepts.
+        """
+        coding = self.headers.get("transfer-encoding", "chunked").strip().lower()
+        if coding != "chunked":
+            raise ResponseError(f"transfer-encoding {coding!r}, which no request accepts")
+        is_framed = "content-length" in self.headers or "transfer-encoding" in self.headers
+        self.until_closed = not is_framed and status not in STATUSES_WITHOUT_BODY
+        self.status = status
+
+    def take(self) -> bytes:
+        """Returns all parts of the body that wait."""
+        parts = self.parts
+        data = parts[0] if len(parts) == 1 else b"".join(parts)
+        parts.clear()
+        self.buffered_bytes = 0
+        self.head_bytes = 0
+        return data
 
 
 class ClientConnection(asyncio.Protocol):

@@ -9,8 +9,8 @@ from functools import lru_cache
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
-from serve.http1.addresses import ADDRESSES
 from serve.http1.client import ClientConnection
+from serve.http1.resolver import ADDRESSES
 
 
 class ConnectTimeoutError(TimeoutError):

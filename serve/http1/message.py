@@ -1,4 +1,4 @@
-"""HTTP/1.1 messages: their bytes on the way out, and a response as far as it has arrived."""
+"""HTTP/1.1 messages as bytes, on the way out."""
 
 from collections.abc import Iterable
 from email.utils import formatdate
@@ -9,9 +9,7 @@ from serve.errors import GatewayError
 
 # More than any client sends, and little enough for a thousand connections at once.
 MAX_HEAD_BYTES = 64 * 1024
-# Buffered bytes of a message at which its sender is made to wait for its reader.
-READ_AHEAD_BYTES = 256 * 1024
-LAST_CHUNK = b"0\r\n\r\n"
+STATUSES_WITHOUT_BODY = frozenset({204, 304})
 STATUS_LINES = {status.value: f"HTTP/1.1 {status.value} {status.phrase}".encode() for status in HTTPStatus}
 
 RawHeaders = list[tuple[bytes, bytes]]
@@ -47,11 +45,6 @@ def encode_request_head(start_line: str, headers: Iterable[tuple[str, str]]) -> 
     return head.encode("latin-1")
 
 
-def encode_chunk(data: bytes) -> bytes:
-    """Returns one chunk of the chunked coding; `data` must not be empty, because an empty chunk ends the message."""
-    return b"%x\r\n%b\r\n" % (len(data), data)
-
-
 def error_response(error: GatewayError) -> bytes:
     """Returns a whole response to a request that no app gets to see; the connection ends with it."""
     body = error.to_json()
@@ -75,63 +68,3 @@ def http_date() -> bytes:
     if _cached_date[0] != now:
         _cached_date = (now, formatdate(now, usegmt=True).encode())
     return _cached_date[1]
-
-
-_STATUSES_WITHOUT_BODY = frozenset({204, 304})
-
-
-class ResponseError(ConnectionError):
-    """The engine sent something that is not an HTTP response, or broke off in the middle of one."""
-
-
-class Response:
-    """The response to one request.
-
-    Attributes:
-        status: HTTP status; 0 until the head is complete.
-        headers: By lower-case name; values of a repeated name are joined by commas.
-        head_bytes: Bytes of head, trailer and framing received since a part of the body was last taken.
-        parts: The parts of the body that nobody has taken.
-        buffered_bytes: Length of `parts`, all together.
-        until_closed: The body has no length; it ends when the engine closes the connection.
-        keep_alive: The response is complete and leaves the connection open.
-    """
-
-    __slots__ = ("buffered_bytes", "head_bytes", "headers", "keep_alive", "parts", "status", "until_closed")
-
-    def __init__(self) -> None:
-        self.status = 0
-        self.headers: dict[str, str] = {}
-        self.head_bytes = 0
-        self.parts: list[bytes] = []
-        self.buffered_bytes = 0
-        self.until_closed = False
-        self.keep_alive = False
-
-    def add_header(self, name: bytes, value: bytes) -> None:
-        """Adds a header to those that have arrived."""
-        key = name.decode("latin-1").lower()
-        text = value.decode("latin-1")
-        self.headers[key] = f"{self.headers[key]}, {text}" if key in self.headers else text
-
-    def complete_head(self, status: int) -> None:
-        """Settles how the body ends.
-
-        Raises:
-            ResponseError: The body has a transfer-encoding that no request accepts.
-        """
-        coding = self.headers.get("transfer-encoding", "chunked").strip().lower()
-        if coding != "chunked":
-            raise ResponseError(f"transfer-encoding {coding!r}, which no request accepts")
-        is_framed = "content-length" in self.headers or "transfer-encoding" in self.headers
-        self.until_closed = not is_framed and status not in _STATUSES_WITHOUT_BODY
-        self.status = status
-
-    def take(self) -> bytes:
-        """Returns all parts of the body that wait."""
-        parts = self.parts
-        data = parts[0] if len(parts) == 1 else b"".join(parts)
-        parts.clear()
-        self.buffered_bytes = 0
-        self.head_bytes = 0
-        return data

@@ -23,10 +23,9 @@ from serve.errors import (
 )
 from serve.http1.allowance import Allowance
 from serve.http1.asgi import DIRECT, AsgiApp, Drain, Scope
-from serve.http1.cycle import RequestResponseCycle
+from serve.http1.cycle import ABANDONED, ENDED, PENDING, RequestResponseCycle
 from serve.http1.message import error_response
 from serve.http1.request_parser import BETWEEN, BODY, HEAD, RequestParser, addresses
-from serve.http1.states import ABANDONED, ENDED, PENDING
 from serve.http1.turns import turns
 from serve.telemetry.request_log import log_error
 

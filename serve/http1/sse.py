@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from serve.errors import EngineError, GatewayError
-from serve.http1.room import has_room
+from serve.http1.allowance import has_room
 from serve.parsing.strict_json import has_long_numbers
 
 LF, CR = b"\n\r"  # as numbers: to look for one of those takes a quarter of the time

@@ -26,12 +26,9 @@ from serve.proxy.upstream import Upstream, UpstreamResponse
 from serve.request.beside import beside
 from serve.request.completion import is_list
 from serve.request.density import LONG_BODY_BYTES
-from serve.routing.endpoint import Endpoint
 from serve.routing.first_free import first_free
-from serve.routing.hold import Hold
-from serve.routing.pool import Pool
-from serve.routing.prefix_index import blocks_of
-from serve.routing.session_affinity import NOWHERE, Affinity, session_key
+from serve.routing.pool import NOWHERE, Affinity, Endpoint, Hold, Pool, session_key
+from serve.routing.prefix_placement import blocks_of
 from serve.stream.line import PASS, Stage
 from serve.stream.stages import TokenIds
 from serve.telemetry.instruments import Telemetry

@@ -10,7 +10,7 @@ from serve.http1.asgi import Sink
 from serve.http1.client import ClientConnection
 from serve.http1.connection_pool import ConnectionPool, ConnectTimeoutError, Origin
 from serve.http1.message import encode_request_head
-from serve.routing.endpoint import Endpoint
+from serve.routing.pool import Endpoint
 
 _OK = 200
 _LOWEST_ERROR = 400

@@ -6,11 +6,8 @@ from typing import NamedTuple
 
 from policies.decide import slot_order
 from serve.errors import GatewayError
-from serve.routing.endpoint import Endpoint
 from serve.routing.fair_queue import Asker
-from serve.routing.hold import Hold
-from serve.routing.pool import Pool
-from serve.routing.session_affinity import Affinity
+from serve.routing.pool import Affinity, Endpoint, Hold, Pool
 
 
 class Slot(NamedTuple):

@@ -10,10 +10,8 @@ from functools import partial
 from typing import Any
 
 from serve.config.access import RequestPriority
-from serve.routing.endpoint import Endpoint
 from serve.routing.fair_queue import ANONYMOUS, Asker, QueueReport, Turn
-from serve.routing.hold import Hold
-from serve.routing.session_affinity import NOWHERE
+from serve.routing.pool import NOWHERE, Endpoint, Hold
 from serve.routing.waiting_room import Place, WaitingRoom, WaitingTerms
 from serve.telemetry.request_log import log_error
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from msgspec import Struct
 
-from serve.routing.session_affinity import NOWHERE
+from serve.routing.pool import NOWHERE
 
 _FIRST_S = 2.0
 _LONGEST_S = 60.0

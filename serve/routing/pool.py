@@ -1,19 +1,82 @@
-"""A pool as the gateway sees it, whoever runs its replicas."""
+"""A pool as the gateway sees it, whoever runs its replicas: addresses, slots, and what ties a request to a replica."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
+from hashlib import blake2b
 from typing import Any, Protocol
 
+from msgspec import Struct
+
+from policies import RequestFeatures
 from serve.config.access import RequestPriority
-from serve.routing.endpoint import Endpoint
-from serve.routing.fair_queue import ANONYMOUS, Asker, QueueReport
-from serve.routing.hold import Hold
-from serve.routing.session_affinity import NO_AFFINITY, Affinity
+from serve.http1 import listener
+from serve.routing.fair_queue import ANONYMOUS, Asker, QueueReport, Turn
 
 # How long a pool may take to offer a slot before the next one is asked as well. A busy machine takes this long for a
 # reservation even if slots are free; a pool that was slower a moment ago gets less time.
 HEAD_START_S = 0.5
+# Tells an engine which slot a request occupies; see `serve.engine.slots`.
+SLOT_HEADER = "x-specgate-slot"
+NOWHERE: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """The address of one replica. Never shown to a client.
+
+    Attributes:
+        url: Base URL, without `/v1`.
+        key: Bearer token, or None.
+        slot: Ray Serve's token of the slot that is reserved there; empty where there are no slots.
+    """
+
+    url: str
+    key: str | None
+    slot: str = ""
+
+
+def url_of(metadata: Mapping[str, Any]) -> str:
+    """Returns the base URL of a replica, from what it said about itself when it became ready."""
+    return listener.url_of(metadata["http_host"], metadata["http_port"])
+
+
+class Affinity(Struct, frozen=True):
+    """A request's ties to a replica, computed only if its pool asks, and where it is not to go again.
+
+    Attributes:
+        session: Returns the key of its session. Requests with one key go to one replica of a sticky pool.
+        blocks: Returns the blocks of its prompt (`serve.routing.prefix_placement`), for a pool that routes by prefix.
+        avoid: URLs of replicas that have failed it; used only where there is no other.
+    """
+
+    session: Callable[[], str]
+    blocks: Callable[[], tuple[int, ...]]
+    avoid: frozenset[str] = NOWHERE
+
+
+NO_AFFINITY = Affinity(str, tuple)
+
+
+def session_key(features: RequestFeatures) -> str:
+    """Returns a conversation's place on a sticky pool's hash ring: 16 hexadecimal digits, whatever the client sends."""
+    return blake2b(features.conversation_key.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
+
+
+class Hold(AbstractAsyncContextManager[Endpoint]):
+    """Holds a slot for as long as the context lasts; entering it waits for one.
+
+    No generator, which would cost every request some microseconds.
+
+    Attributes:
+        turn: What the request's tenant is charged for the slot; there is none before there is a slot.
+    """
+
+    turn: Turn
+
+    def begun(self) -> None:
+        """Tells that the answer has begun, so that the replica has computed the prompt."""
 
 
 @dataclass(frozen=True, slots=True)

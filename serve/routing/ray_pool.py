@@ -1,32 +1,32 @@
 """A pool of replicas in this Ray cluster: Ray Serve's own request router picks one and reserves a slot there.
 
-A module of its own, as a gateway without Ray imports the others.
+What it knows of the replicas it reads from that router, where there is one in this process: nobody is asked, no slot is
+taken.
 """
 
 import asyncio
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import AsyncExitStack
 from functools import partial
 from typing import Any
+from weakref import WeakValueDictionary
 
 from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError
 from ray.serve.handle import DeploymentHandle, ReplicaSelection
 
 from policies.facts import common
 from serve.errors import PoolUnavailableError
-from serve.routing.endpoint import Endpoint, url_of
 from serve.routing.fair_queue import ANONYMOUS, Asker, QueueReport
-from serve.routing.hold import Hold
 from serve.routing.leases import IDLE_TIMEOUT_S, Lease, Leases, Reserve
 from serve.routing.outages import Outages
-from serve.routing.pool import HEAD_START_S, Occupancy
+from serve.routing.pool import HEAD_START_S, NO_AFFINITY, Affinity, Endpoint, Hold, Occupancy, url_of
 from serve.routing.prefix_placement import PlacedHold, PrefixPlacement
-from serve.routing.running_replicas import metadata_of_running, slots_by_url, slots_of_running
-from serve.routing.session_affinity import NO_AFFINITY, Affinity, hint
 from serve.routing.waiting_room import WaitingTerms, queue_full
 
 _SHORT_HEAD_START_S = 0.1  # for a pool that was slow a moment ago
+# Of this process. Not in the routers' own module, which Ray copies into every process that uses one.
+_routers: WeakValueDictionary[tuple[str, str], Any] = WeakValueDictionary()
 
 
 class RayPool:
@@ -146,3 +146,52 @@ class RayPool:
 
 def _endpoint(metadata: Mapping[str, Any], slot: str = "") -> Endpoint:
     return Endpoint(url_of(metadata), metadata["http_key"], slot)
+
+
+def register_router(app: str, deployment: str, router: Any) -> None:
+    """Remembers the request router of a deployment for as long as it is in use."""
+    _routers[app, deployment] = router
+
+
+def metadata_of_running(app: str, deployment: str) -> list[Mapping[str, Any]]:
+    """Returns what each running replica of a deployment said about itself when it became ready.
+
+    The list is empty as well if the deployment has no request router in this process.
+    """
+    return [replica.replica_metadata for replica in _running(app, deployment) or ()]
+
+
+def slots_of_running(app: str, deployment: str) -> int:
+    """Returns the requests that the running replicas of a deployment take at the same time.
+
+    Without a request router in this process the number is unknown, and more than any deployment has.
+    """
+    running = _running(app, deployment)
+    return sys.maxsize if running is None else sum(replica.max_ongoing_requests for replica in running)
+
+
+def slots_by_url(app: str, deployment: str) -> dict[str, int]:
+    """Returns the requests that each running replica of a deployment takes at the same time, by its URL."""
+    running = _running(app, deployment) or ()
+    return {url_of(replica.replica_metadata): replica.max_ongoing_requests for replica in running}
+
+
+def _running(app: str, deployment: str) -> list[Any] | None:
+    router = _routers.get((app, deployment))
+    return None if router is None else list(router.curr_replicas.values())
+
+
+def hint(wanted: str, avoid: Collection[str]) -> str:
+    """Returns the session id by which our request routers learn where to go.
+
+    Args:
+        wanted: The key of a session or the URL of a replica; empty for any.
+        avoid: URLs of replicas.
+    """
+    return " ".join((wanted, *avoid))
+
+
+def read_hint(session_id: str) -> tuple[str, frozenset[str]]:
+    """Returns what `hint` got; of a session id that names nothing, an empty text and no URLs."""
+    wanted, *avoid = session_id.split(" ")
+    return wanted, frozenset(avoid)

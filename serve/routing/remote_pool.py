@@ -7,13 +7,10 @@ from hashlib import blake2b
 from typing import Any
 
 from serve.errors import PoolUnavailableError
-from serve.routing.endpoint import Endpoint
 from serve.routing.fair_queue import ANONYMOUS, Asker, QueueReport, Turn
-from serve.routing.hold import Hold
 from serve.routing.outages import Outages
-from serve.routing.pool import HEAD_START_S, Occupancy
+from serve.routing.pool import HEAD_START_S, NO_AFFINITY, Affinity, Endpoint, Hold, Occupancy
 from serve.routing.prefix_placement import PlacedHold, PrefixPlacement
-from serve.routing.session_affinity import NO_AFFINITY, Affinity
 from serve.routing.waiting_room import WaitingRoom, WaitingTerms
 
 

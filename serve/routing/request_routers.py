@@ -15,9 +15,9 @@ from ray.serve.config import RequestRouterConfig
 from ray.serve.experimental.consistent_hash_router import ConsistentHashRouter
 from ray.serve.request_router import RunningReplica
 
-from serve.routing import running_replicas
-from serve.routing.endpoint import url_of
-from serve.routing.session_affinity import read_hint
+from serve.routing import ray_pool
+from serve.routing.pool import url_of
+from serve.routing.ray_pool import read_hint
 
 log = logging.getLogger("ray.serve.specgate.routing")
 
@@ -58,7 +58,7 @@ class ReservedReplica(RunningReplica):  # type: ignore[misc]  # Ray has no types
 
 class _ReservingRouter:
     """Makes one of Ray's routers use `ReservedReplica`, keeps requests away from the replicas that they should avoid
-    (`session_affinity.hint`), and lets the rest of the process see its replicas.
+    (`ray_pool.hint`), and lets the rest of the process see its replicas.
     """
 
     _deployment_id: Any  # Ray's own
@@ -66,7 +66,7 @@ class _ReservingRouter:
     def initialize_state(self, **kwargs: Any) -> None:
         """Ray's hook, called once before any replica is known."""
         super().initialize_state(**kwargs)  # type: ignore[misc]
-        running_replicas.register(self._deployment_id.app_name, self._deployment_id.name, self)
+        ray_pool.register_router(self._deployment_id.app_name, self._deployment_id.name, self)
 
     def create_replica_wrapper(self, replica_info: Any) -> ReservedReplica:
         """Ray's hook."""

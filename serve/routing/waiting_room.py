@@ -7,8 +7,7 @@ from typing import Generic, TypeVar
 
 from serve.config.access import ReservedClass
 from serve.errors import OverloadedError, PoolUnavailableError
-from serve.routing.fair_queue import Asker, FairQueue, Turn
-from serve.routing.reserved_slots import ReservedSlots
+from serve.routing.fair_queue import Asker, FairQueue, ReservedSlots, Turn
 
 T = TypeVar("T")
 Place = asyncio.Future[tuple[T, Turn]]  # where one request waits for a slot

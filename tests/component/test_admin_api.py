@@ -32,10 +32,9 @@ from serve.config.access import RIGHTS
 from serve.errors import InvalidApiKeyError
 from serve.gateway.announcer import listed_routes
 from serve.gateway.ingress import GatewayReplica
-from serve.http1.allowed_routes import AllowedRoutes
-from serve.http1.listener import Listener
+from serve.http1.listener import AllowedRoutes, Listener
 from serve.http1.server import protocol_factory
-from serve.routing.endpoint import Endpoint
+from serve.routing.pool import Endpoint
 
 CHAT = {"model": "m", "messages": [{"role": "user", "content": "hello"}]}
 ORDER = {"action": "quarantine", "model": "m", "pool": "p", "request_class": "tools_auto", "reason": "incident 17"}

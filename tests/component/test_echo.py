@@ -22,7 +22,7 @@ from serve.errors import ConfigError
 from serve.load.live_load import NULL_LOAD
 from serve.proxy.attempts import Attempts
 from serve.proxy.upstream import Upstream
-from serve.routing.endpoint import Endpoint
+from serve.routing.pool import Endpoint
 from serve.routing.remote_pool import RemotePool
 from serve.telemetry.instruments import Telemetry
 

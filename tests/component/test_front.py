@@ -22,7 +22,7 @@ from serve.gateway.engine_watch import PoolWatch, addresses_of
 from serve.gateway.ingress import GatewayReplica
 from serve.http1.asgi import AsgiApp
 from serve.http1.fetch import fetch
-from serve.routing.endpoint import Endpoint
+from serve.routing.pool import Endpoint
 from serve.routing.remote_pool import RemotePool
 
 CHAT = {"model": "m", "messages": [{"role": "user", "content": "hello"}]}

@@ -23,10 +23,9 @@ from serve.gateway.endpoints import explanation
 from serve.proxy.exchange import Exchange
 from serve.quarantine.live import LivePolicy
 from serve.request.body_reader import RequestReader
-from serve.routing.endpoint import Endpoint
 from serve.routing.fair_queue import Asker
+from serve.routing.pool import Affinity, Endpoint
 from serve.routing.remote_pool import RemotePool
-from serve.routing.session_affinity import Affinity
 
 HELLO = [{"role": "user", "content": "hello"}]
 CHAT = {"model": "m", "messages": HELLO}

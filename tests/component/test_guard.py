@@ -12,7 +12,7 @@ from support.stack import running
 
 from lab.sim import SimSettings
 from serve.guard.core import Outcome
-from serve.routing.endpoint import Endpoint
+from serve.routing.pool import Endpoint
 from serve.routing.remote_pool import RemotePool
 
 DONE = b"data: [DONE]\n\n"

@@ -21,7 +21,7 @@ from serve.config.quarantine import QuarantineConfig
 from serve.guard.core import Outcome
 from serve.quarantine.live import LivePolicy, QuarantinedPolicy
 from serve.quarantine.shared_detector import QuarantineActor
-from serve.routing.endpoint import Endpoint
+from serve.routing.pool import Endpoint
 from serve.routing.remote_pool import RemotePool
 from serve.shared.link import LocalLink
 

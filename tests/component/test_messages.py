@@ -21,7 +21,7 @@ from serve.errors import InvalidRequestError
 from serve.gateway.endpoints import explanation
 from serve.gateway.hot_routes import hot_routes
 from serve.guard.attempt_result import AttemptResult
-from serve.routing.endpoint import Endpoint
+from serve.routing.pool import Endpoint
 from serve.routing.remote_pool import RemotePool
 
 DONE = b"data: [DONE]\n\n"

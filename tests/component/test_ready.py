@@ -10,7 +10,7 @@ import aiohttp
 from support.stack import listening
 
 from serve.gateway.ingress import GatewayReplica
-from serve.routing import running_replicas
+from serve.routing import ray_pool
 
 
 class Router:
@@ -55,7 +55,7 @@ async def ready(url: str) -> tuple[int, dict[str, Any]]:
 
 async def test_a_full_pool_is_up_and_is_not_asked_for_a_place_however_many_want_to_know() -> None:
     handle, router = FullPool("full"), Router("replica")
-    running_replicas.register(handle.app_name, "full", router)
+    ray_pool.register_router(handle.app_name, "full", router)
     async with gateway(handle) as url:
         reply = await asyncio.gather(*(ready(url) for _ in range(60)))
     assert reply == [(200, {"ready": True, "pools": {"m/full": "up"}})] * 60
@@ -67,7 +67,7 @@ async def test_a_pool_is_down_until_its_first_replica_runs_and_when_the_last_has
         down = (503, {"ready": False, "pools": {"m/late": "starting or down"}})
         assert await ready(url) == down
         assert handle.is_initialized, "Ray learns of the replicas only after that"
-        running_replicas.register(handle.app_name, "late", router)
+        ray_pool.register_router(handle.app_name, "late", router)
         assert await ready(url) == down
         router.curr_replicas = Router("replica").curr_replicas
         assert (await ready(url))[0] == 200
@@ -77,7 +77,7 @@ async def test_a_pool_is_down_until_its_first_replica_runs_and_when_the_last_has
 
 async def test_one_pool_that_is_down_is_enough() -> None:
     router = Router("replica")
-    running_replicas.register(FullPool.app_name, "one", router)
+    ray_pool.register_router(FullPool.app_name, "one", router)
     async with gateway(FullPool("one"), FullPool("other")) as url:
         status, reply = await ready(url)
     assert (status, reply["pools"]) == (503, {"m/one": "up", "m/other": "starting or down"})

@@ -14,9 +14,9 @@ from support.clock import LoopClock
 from serve.config.gateway import LimitsConfig
 from serve.errors import DeadlineError, EngineError, PoolUnavailableError
 from serve.http1.client import ClientConnection
-from serve.http1.message import READ_AHEAD_BYTES
+from serve.http1.cycle import READ_AHEAD_BYTES
 from serve.proxy.upstream import Upstream, UpstreamResponse
-from serve.routing.endpoint import Endpoint
+from serve.routing.pool import Endpoint
 
 WHOLE = b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello"
 CHUNKED = (

@@ -17,7 +17,7 @@ from support.stack import Stack, running
 from lab.demo import SEARCH, WEATHER
 from lab.scripted.arrival import Arrival
 from lab.scripted.engine import ScriptedEngine
-from serve.routing.endpoint import Endpoint
+from serve.routing.pool import Endpoint
 from serve.routing.remote_pool import RemotePool
 from serve.telemetry.instruments import Telemetry
 

@@ -5,9 +5,8 @@ from contextlib import AbstractAsyncContextManager
 from functools import wraps
 from typing import Any
 
-from serve.routing.endpoint import Endpoint
 from serve.routing.fair_queue import ANONYMOUS, FairQueue
-from serve.routing.hold import Hold
+from serve.routing.pool import Endpoint, Hold
 
 
 class _ContextHold(Hold):

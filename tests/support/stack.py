@@ -22,8 +22,7 @@ from serve.limits.accounts import NULL_ACCOUNTS, AnyAccounts
 from serve.load.live_load import LiveLoad, NullLoad
 from serve.proxy.upstream import Upstream
 from serve.quarantine.live import LivePolicy
-from serve.routing.endpoint import Endpoint
-from serve.routing.pool import Pool
+from serve.routing.pool import Endpoint, Pool
 from serve.routing.remote_pool import RemotePool
 from serve.telemetry.instruments import Telemetry
 

@@ -14,7 +14,7 @@ from lab.scripted.engine import ScriptedEngine
 from lab.scripted.tokens import PATHS, TokenModel
 from serve.guard.attempt_result import AttemptResult
 from serve.limits.accounts import NULL_ACCOUNTS, AnyAccounts
-from serve.routing.endpoint import Endpoint
+from serve.routing.pool import Endpoint
 from serve.routing.remote_pool import RemotePool
 from serve.telemetry.instruments import Telemetry
 from support.guard_harness import TOOL_PARAMETERS, TOOLS, read

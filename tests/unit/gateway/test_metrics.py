@@ -12,8 +12,7 @@ from serve.config.gateway import GatewayConfig
 from serve.gateway.metrics import ReplicaMetrics, Vitals
 from serve.gateway.scale import Scale
 from serve.http1.allowance import Allowance
-from serve.routing.endpoint import Endpoint
-from serve.routing.pool import Occupancy
+from serve.routing.pool import Endpoint, Occupancy
 from serve.telemetry.metrics import Metrics
 
 POOLS: dict[str, Any] = {

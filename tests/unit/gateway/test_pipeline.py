@@ -21,9 +21,8 @@ from serve.limits.accounts import NULL_ACCOUNTS, Accounts, AnyAccounts
 from serve.limits.actor import connect
 from serve.proxy.upstream import UpstreamResponse
 from serve.quarantine.live import LivePolicy
-from serve.routing.endpoint import Endpoint
 from serve.routing.fair_queue import Asker
-from serve.routing.session_affinity import Affinity
+from serve.routing.pool import Affinity, Endpoint
 from serve.telemetry.instruments import Telemetry
 
 CHAT = {"model": "m", "messages": [{"role": "user", "content": "hello"}]}

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from serve.http1.allowance import Allowance
 from serve.http1.asgi import DIRECT
-from serve.http1.message import MAX_HEAD_BYTES, READ_AHEAD_BYTES
+from serve.http1.cycle import READ_AHEAD_BYTES
+from serve.http1.message import MAX_HEAD_BYTES
 from serve.http1.request_parser import RequestParser
 from serve.http1.server import Apps, ServerProtocol, protocol_factory
 

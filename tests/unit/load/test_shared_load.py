@@ -13,8 +13,8 @@ from serve.errors import SharedStateError
 from serve.load.learned import LoadReport, total
 from serve.load.live_load import NULL_LOAD, LiveLoad
 from serve.load.shared_load import Figures, LoadBoard, SharedLoad
-from serve.routing.endpoint import Endpoint
 from serve.routing.fair_queue import Asker, QueueReport
+from serve.routing.pool import Endpoint
 from serve.routing.remote_pool import RemotePool
 from serve.shared.link import LocalLink
 from serve.shared.report import Acknowledgement, Report

@@ -22,10 +22,8 @@ from serve.proxy.held import Held
 from serve.proxy.routed_request import RoutedRequest
 from serve.request.completion import parse
 from serve.request.patch import BodyPatch
-from serve.routing.endpoint import Endpoint
 from serve.routing.fair_queue import Asker
-from serve.routing.hold import Hold
-from serve.routing.session_affinity import Affinity
+from serve.routing.pool import Affinity, Endpoint, Hold
 from serve.telemetry.instruments import Telemetry
 
 DOWN = PoolUnavailableError("down")

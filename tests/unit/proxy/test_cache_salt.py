@@ -19,7 +19,7 @@ from serve.proxy.outgoing import OutgoingRequests
 from serve.proxy.routed_request import RoutedRequest
 from serve.request.body_reader import RequestReader
 from serve.routing.fair_queue import Asker
-from serve.routing.prefix_index import PrefixIndex, blocks_of
+from serve.routing.prefix_placement import PrefixIndex, blocks_of
 
 VLLM = {"engine": "vllm", "engine_version": "0.19.1", "method": "none"}
 PATH = "/v1/chat/completions"

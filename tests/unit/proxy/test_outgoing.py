@@ -15,7 +15,7 @@ from serve.proxy.routed_request import RoutedRequest
 from serve.request.completion import parse
 from serve.request.engine_options import wants_usage
 from serve.request.patch import BodyPatch
-from serve.routing.endpoint import SLOT_HEADER, Endpoint
+from serve.routing.pool import SLOT_HEADER, Endpoint
 
 ENGINE = {"kind": "vllm"}
 REMOTE = {"kind": "remote", "url": "http://unused", "facts": {"method": "none"}}

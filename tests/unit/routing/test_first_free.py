@@ -11,11 +11,10 @@ from support.clock import settle
 from support.holds import as_hold
 
 from serve.errors import GatewayError, OverloadedError
-from serve.routing.endpoint import Endpoint
 from serve.routing.fair_queue import ANONYMOUS, Asker
 from serve.routing.first_free import Slot, first_free
+from serve.routing.pool import NO_AFFINITY, Affinity, Endpoint
 from serve.routing.remote_pool import RemotePool
-from serve.routing.session_affinity import NO_AFFINITY, Affinity
 
 FOR_EVER_S = 1e6
 

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from support.clock import settle
 
 from serve.errors import OverloadedError, PoolUnavailableError
-from serve.routing.endpoint import Endpoint
 from serve.routing.fair_queue import Asker
 from serve.routing.leases import Lease, Leases, Reserve
+from serve.routing.pool import Endpoint
 from serve.routing.waiting_room import WaitingTerms
 
 

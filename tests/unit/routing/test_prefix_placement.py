@@ -2,11 +2,15 @@
 
 from contextlib import ExitStack, suppress
 
-from serve.routing.prefix_index import BLOCK_BYTES, blocks_of
-from serve.routing.prefix_placement import PrefixPlacement
+from hypothesis import given
+from hypothesis import strategies as st
+
+from serve.routing.prefix_placement import BLOCK_BYTES, PrefixIndex, PrefixPlacement, blocks_of
 
 A, B = "http://a:1", "http://b:1"
 BLOCKS = blocks_of([b"s" * (50 * BLOCK_BYTES)])
+SYSTEM = b"s" * (8 * BLOCK_BYTES)
+IDLE = {"a": 0, "b": 0, "c": 0}
 
 
 def test_prompts_with_one_beginning_share_a_replica_until_it_has_no_slot() -> None:
@@ -75,3 +79,95 @@ def test_a_request_that_never_began_leaves_nothing_to_compute() -> None:
     with suppress(OSError), placement.at(A, blocks_of([b"x" * (200 * BLOCK_BYTES)])):
         raise OSError
     assert placement.choose(BLOCKS) == A
+
+
+def test_a_prompt_goes_where_its_beginning_is() -> None:
+    index = PrefixIndex()
+    index.sent("b", blocks_of([SYSTEM, b"one"]))
+    assert index.choose(blocks_of([SYSTEM, b"two"]), IDLE) == "b"
+
+
+def test_a_hot_prompt_splits_once_its_replica_is_busier_than_it_is_worth() -> None:
+    index = PrefixIndex()
+    blocks = blocks_of([SYSTEM])
+    index.sent("b", blocks)
+    assert index.choose(blocks, {**IDLE, "b": 7}) == "b"
+    assert index.choose(blocks, {**IDLE, "b": 9}) in ("a", "c")
+
+
+def test_a_full_replica_is_left_out() -> None:
+    index = PrefixIndex()
+    index.sent("b", blocks_of([SYSTEM]))
+    assert index.choose(blocks_of([SYSTEM]), {"a": 3, "c": 5}) == "a"
+    assert index.choose(blocks_of([SYSTEM]), {}) is None
+
+
+def test_prompts_that_nobody_knows_spread_over_replicas() -> None:
+    index = PrefixIndex()
+    for number in range(30):
+        blocks = blocks_of([b"%d" % number * (4 * BLOCK_BYTES)])
+        replica = index.choose(blocks, IDLE)
+        assert replica is not None
+        index.sent(replica, blocks)
+    assert {len(index._replicas[name]) // 40 for name in IDLE} <= {1, 2}
+
+
+def test_what_lies_behind_another_beginning_is_another_block() -> None:
+    own = b"o" * BLOCK_BYTES
+    assert blocks_of([SYSTEM, own])[-1] != blocks_of([b"x" * len(SYSTEM), own])[-1]
+
+
+def test_a_replica_that_is_gone_is_forgotten() -> None:
+    index = PrefixIndex()
+    index.sent("b", blocks_of([SYSTEM]))
+    index.keep({"a", "c"})
+    assert index.known("b", blocks_of([SYSTEM])) == 0
+
+
+TEXTS = st.lists(st.binary(max_size=3 * BLOCK_BYTES), max_size=5)
+
+
+@given(TEXTS, st.data())
+def test_blocks_do_not_care_how_a_prompt_is_cut(texts: list[bytes], data: st.DataObject) -> None:
+    whole = b"".join(texts)
+    place = data.draw(st.integers(0, len(whole)))
+    assert blocks_of(texts) == blocks_of([whole]) == blocks_of([whole[:place], whole[place:]])
+
+
+@given(TEXTS, TEXTS)
+def test_a_longer_prompt_has_the_blocks_of_its_beginning(first: list[bytes], more: list[bytes]) -> None:
+    start = blocks_of(first)
+    assert blocks_of([*first, *more])[: len(start)] == start
+
+
+OPERATIONS = st.lists(st.tuples(st.sampled_from("abc"), st.lists(st.integers(0, 40), max_size=12)), max_size=80)
+
+
+@given(OPERATIONS, st.integers(1, 20), st.dictionaries(st.sampled_from("abc"), st.integers(0, 50)))
+def test_memory_is_bounded_and_only_replicas_with_room_are_chosen(
+    operations: list[tuple[str, list[int]]], kept: int, requests: dict[str, int]
+) -> None:
+    index = PrefixIndex(kept)
+    for replica, blocks in operations:
+        index.sent(replica, blocks)
+        assert all(len(there) <= kept for there in index._replicas.values())
+        assert 0 <= index.known(replica, blocks) <= len(blocks)
+        chosen = index.choose(blocks, requests)
+        assert chosen in requests if requests else chosen is None
+
+
+PROMPTS = st.lists(st.text("ab", max_size=8), max_size=30)
+
+
+@given(PROMPTS, st.text("ab", max_size=8))
+def test_what_a_replica_has_is_found_whatever_it_was_sent_and_has_forgotten(prompts: list[str], asked: str) -> None:
+    def chained(prompt: str) -> list[int]:
+        return [hash(prompt[: end + 1]) for end in range(len(prompt))]
+
+    index = PrefixIndex(kept_blocks=6)
+    for prompt in prompts:
+        index.sent("a", chained(prompt))
+    blocks = chained(asked)
+    one_by_one = [index.known("a", [block]) for block in blocks]
+    assert one_by_one == sorted(one_by_one, reverse=True)
+    assert index.known("a", blocks) == sum(one_by_one)

@@ -12,9 +12,8 @@ from ray.serve._private.request_router.common import PendingRequest
 from ray.serve.config import RequestRouterConfig
 from ray.serve.request_router import RunningReplica
 
+from serve.routing.ray_pool import hint, metadata_of_running, slots_of_running
 from serve.routing.request_routers import BalancedRouter, ReservedReplica, StickyRouter
-from serve.routing.running_replicas import metadata_of_running, slots_of_running
-from serve.routing.session_affinity import hint
 
 
 class Actor:

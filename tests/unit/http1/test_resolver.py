@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from serve.http1.addresses import Addresses
+from serve.http1.resolver import Addresses
 
 
 class Resolver:

@@ -1,0 +1,107 @@
+"""Keeps the board true: asks the gateway replicas what they see, and whether their engines can be reached."""
+
+import asyncio
+import json
+import logging
+import time
+from collections.abc import Mapping
+from hashlib import sha256
+from typing import Any
+
+from serve.admin.board import board
+from serve.admin.engines import figures
+from serve.admin.history import PERIOD_S, History, PoolName
+from serve.admin.replicas import LOOK_TIMEOUT_S, GatewayReplicas, ask, metrics_of, reachable
+from serve.errors import PoolUnavailableError, encode_json
+from serve.routing.pool import Endpoint
+
+log = logging.getLogger("ray.serve.specgate.admin")
+
+_WATCHED_PERIOD_S = 1.0  # while somebody looks at the board
+_TELLING = frozenset({"vllm", "sglang", "sim"})  # engines that serve metrics beside their API
+_WATCHED_FOR_S = 15.0  # after somebody looked
+
+Sights = Mapping[str, Mapping[str, Any]]
+
+
+class Watch:
+    """The snapshot of the whole cluster, a second old at most while somebody looks."""
+
+    def __init__(self, replicas: GatewayReplicas) -> None:
+        self._replicas = replicas
+        self._history = History()
+        self._fresh = asyncio.Lock()
+        self._board = b"{}"
+        self._etag = ""
+        self._made_s = float("-inf")
+        self._looked_s = float("-inf")
+        self._period_began_s = float("-inf")
+
+    async def board(self) -> tuple[bytes, str]:
+        """Returns the board as JSON, and its entity tag."""
+        self._looked_s = time.monotonic()
+        async with self._fresh:
+            if time.monotonic() - self._made_s > 2 * _WATCHED_PERIOD_S:
+                await self._look()
+        return self._board, self._etag
+
+    def series(self, only: PoolName | None) -> dict[str, list[Any]]:
+        """Returns the last half hour of one pool, or of all together."""
+        return self._history.series(only)
+
+    async def run(self) -> None:
+        while True:
+            async with self._fresh:
+                await self._look()
+            watched = time.monotonic() - self._looked_s < _WATCHED_FOR_S
+            await asyncio.sleep(_WATCHED_PERIOD_S if watched else PERIOD_S)
+
+    async def _look(self) -> None:
+        snapshots, silent = await sights_of(self._replicas)
+        now_s = time.monotonic()
+        if now_s - self._period_began_s >= PERIOD_S - _WATCHED_PERIOD_S / 2:
+            up, told = await asyncio.gather(_reachable(snapshots), _engines(snapshots))
+            self._history.add(time.time(), snapshots, told)
+            self._period_began_s = now_s
+        else:
+            up = await _reachable(snapshots)
+        self._board = encode_json(board(snapshots, silent, up, self._history))
+        self._etag = f'"{sha256(self._board).hexdigest()[:32]}"'
+        self._made_s = now_s
+
+
+async def sights_of(replicas: GatewayReplicas) -> tuple[dict[str, Any], list[str]]:
+    """Returns what each gateway replica sees, and the names of those that do not answer."""
+    running = replicas.running()
+    found = await asyncio.gather(*(_snapshot(endpoint) for endpoint in running.values()))
+    snapshots = {name: snapshot for name, snapshot in zip(running, found, strict=True) if snapshot is not None}
+    return snapshots, [name for name in running if name not in snapshots]
+
+
+async def _snapshot(endpoint: Endpoint) -> dict[str, Any] | None:
+    try:
+        answer = await ask(endpoint, "GET", "/admin/v1/snapshot", timeout_s=LOOK_TIMEOUT_S)
+    except PoolUnavailableError as error:
+        log.info("a gateway replica does not answer: %s", error)
+        return None
+    snapshot: dict[str, Any] | None = json.loads(answer.body) if answer.status == 200 else None
+    return snapshot
+
+
+async def _engines(snapshots: Sights) -> dict[tuple[PoolName, str], Mapping[str, float]]:
+    """Returns what engines say of themselves, by pool and URL: ours, and those of others that are known to tell."""
+    asked: dict[tuple[PoolName, str], Endpoint] = {}
+    for snapshot in snapshots.values():
+        for pool in snapshot["pools"]:
+            if pool["kind"] != "remote" or pool.get("facts", {}).get("engine") in _TELLING:
+                for engine in pool["engines"]:
+                    asked[(pool["model"], pool["pool"]), engine["url"]] = Endpoint(engine["url"], engine["key"])
+    texts = await asyncio.gather(*map(metrics_of, asked.values()))
+    return {key: figures(text) for key, text in zip(asked, texts, strict=True)}
+
+
+async def _reachable(snapshots: Sights) -> dict[str, bool]:
+    urls = list(
+        {engine["url"] for snapshot in snapshots.values() for pool in snapshot["pools"] for engine in pool["engines"]}
+    )
+    return dict(zip(urls, await asyncio.gather(*map(reachable, urls)), strict=True))

@@ -41,7 +41,7 @@ from serve.http1.asgi import AsgiApp, AsgiMessage, Receive, Scope, Send
 from serve.http1.fetch import HttpResponse
 from serve.proxy.headers import request_headers, request_id_of
 from serve.quarantine.api import PREVIEW_HEADER
-from serve.request.body_limit import read_body
+from serve.request.receive import read_body
 from serve.routing.pool import Endpoint
 from serve.shadow.pairs import listing
 

@@ -17,7 +17,7 @@ from serve.config.access import TenantName
 from serve.config.problems import first_problem
 from serve.errors import InvalidRequestError, StorageError
 from serve.proxy.headers import request_headers
-from serve.request.body_limit import read_body
+from serve.request.receive import read_body
 
 _MAX_BODY_BYTES = 64 * 1024
 _NO_STORE = {"cache-control": "no-store"}

@@ -22,9 +22,8 @@ from serve.guard.slices import LONG_BYTES, LONG_RAW_BYTES
 from serve.http1.message import RawHeaders
 from serve.http1.sse import decode_chunk, is_done
 from serve.proxy.exchange import Api, Exchange
-from serve.request.beside import beside
+from serve.request.beside import LONG_BODY_BYTES, beside
 from serve.request.completion import CHAT_PATH
-from serve.request.density import LONG_BODY_BYTES
 from serve.request.patch import BodyPatch
 from serve.stream.frame import ARGUMENTS, Frame, FrameTemplate, TextPlace
 from serve.stream.line import Stage

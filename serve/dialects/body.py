@@ -8,10 +8,9 @@ import msgspec
 
 from serve.errors import InvalidRequestError
 from serve.request.beside import PIECE_BYTES
+from serve.request.client_json import LARGE_BYTES, check_marks, check_numbers, mend
 from serve.request.completion import MALFORMED, not_json
-from serve.request.density import LARGE_BYTES, check_marks, check_numbers
 from serve.request.long_json import LongJson, encode, texts_of
-from serve.request.mending import mend
 
 # Each becomes an object, of up to 100 ns. No conversation has as many beside its texts.
 _MOST_VALUES = 150_000

@@ -25,12 +25,11 @@ from serve.gateway.policy_updates import PolicyUpdates
 from serve.gateway.pools import PoolKey, reported_facts
 from serve.gateway.scale import Scale
 from serve.proxy.headers import request_headers, request_id_of
-from serve.request.beside import beside
-from serve.request.body_limit import read_body
+from serve.request.beside import LONG_BODY_BYTES, beside
+from serve.request.body_reader import NO_SPECULATION
 from serve.request.completion import CHAT_PATH, TEXT_PATH
 from serve.request.continuation import obstacle
-from serve.request.density import LONG_BODY_BYTES
-from serve.request.model_suffix import NO_SPECULATION
+from serve.request.receive import read_body
 from serve.routing.pool import Pool
 from serve.telemetry.metrics import Metrics
 from serve.telemetry.request_log import log_fault

@@ -43,10 +43,9 @@ from serve.proxy.routed_request import RoutedRequest
 from serve.proxy.span_attributes import decision_attributes
 from serve.proxy.upstream import Upstream
 from serve.quarantine.live import LivePolicy
-from serve.request.beside import beside
+from serve.request.beside import LONG_BODY_BYTES, beside
 from serve.request.body_reader import BodyReader, ReadRequest
 from serve.request.completion import CHAT_PATH, COMPLETION_PATHS
-from serve.request.density import LONG_BODY_BYTES
 from serve.request.engine_options import wants_usage
 from serve.routing.pool import Pool
 from serve.shadow.live import NULL_SHADOWS, NullShadows, Shadows

@@ -37,9 +37,8 @@ from serve.proxy.held import Held
 from serve.proxy.relay import relay
 from serve.proxy.routed_request import RoutedRequest
 from serve.proxy.stalls import Stalls
-from serve.request.beside import beside
+from serve.request.beside import LONG_BODY_BYTES, beside
 from serve.request.completion import MALFORMED
-from serve.request.density import LONG_BODY_BYTES
 from serve.telemetry.instruments import Telemetry
 
 ARGUMENTS_HEADER = "x-specgate-arguments"

@@ -1,7 +1,7 @@
 """The connections and bytes that all clients of a listener share, and the memory that is left: 429 and 503 if there are
 too many.
 
-The longest body of one request (413) is checked in `serve/request/body_limit.py`.
+The longest body of one request (413) is checked in `serve/request/receive.py`.
 """
 
 import mmap

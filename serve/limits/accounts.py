@@ -27,9 +27,8 @@ from serve.limits.quota import Spending
 from serve.limits.request_limits import RequestLimits, Standing, limits_of, over_limit, request_limits, tenant_scope
 from serve.limits.slice import Holdings, Reservation, Slice, reserve
 from serve.limits.usage import Tally
-from serve.request.beside import beside
+from serve.request.beside import LONG_BODY_BYTES, beside
 from serve.request.body_reader import ReadRequest
-from serve.request.density import LONG_BODY_BYTES
 from serve.shared.link import Link
 from serve.shared.report import Reporter
 from serve.telemetry.metrics import Metrics, Reading

@@ -23,9 +23,8 @@ from serve.proxy.outgoing import OutgoingRequests
 from serve.proxy.routed_request import RoutedRequest
 from serve.proxy.span_attributes import attempt_attributes, attempt_name, tell_beginning, tell_usage
 from serve.proxy.upstream import Upstream, UpstreamResponse
-from serve.request.beside import beside
+from serve.request.beside import LONG_BODY_BYTES, beside
 from serve.request.completion import is_list
-from serve.request.density import LONG_BODY_BYTES
 from serve.routing.first_free import first_free
 from serve.routing.pool import NOWHERE, Affinity, Endpoint, Hold, Pool, session_key
 from serve.routing.prefix_placement import blocks_of
@@ -62,16 +61,16 @@ class Attempt(Struct, frozen=True):
     stages: Sequence[Stage] = ()
     several: bool = False
 
-    async def body(self, limit_bytes: int = sys.maxsize) -> bytes:
+    async def body(self, max_bytes: int = sys.maxsize) -> bytes:
         """Returns the whole body of a response that does not stream.
 
         Args:
-            limit_bytes: As of `UpstreamResponse.body`.
+            max_bytes: As of `UpstreamResponse.body`.
 
         Raises:
             EngineError: As of `UpstreamResponse.body`.
         """
-        body = await self.response.body(limit_bytes)
+        body = await self.response.body(max_bytes)
         return await beside(True, self._through, body) if len(body) > LONG_BODY_BYTES else self._through(body)
 
     def _through(self, body: bytes) -> bytes:

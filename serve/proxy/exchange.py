@@ -16,7 +16,7 @@ from serve.http1.sse import ALIVE, error_frame
 from serve.limits.charge import NULL_CHARGE, AnyCharge
 from serve.proxy.attribution import Attribution
 from serve.proxy.keep_alive import KeepAlive
-from serve.request.body_limit import read_body
+from serve.request.receive import read_body
 from serve.routing.fair_queue import Asker
 from serve.stream.frame import Frame
 from serve.stream.line import Stage
@@ -133,13 +133,13 @@ class Exchange(Struct):
         wanted = self.headers.get(PRIORITY_HEADER)
         self.rank = PRIORITIES.index(principal.priority_default if wanted is None else principal.priority(wanted))
 
-    async def read(self, receive: Receive, limit_bytes: int) -> bytes:
+    async def read(self, receive: Receive, max_bytes: int) -> bytes:
         """Returns the body of the request, as a chat or text completion.
 
         Raises:
             GatewayError: As raised by `read_body`, or the body stands for no completion.
         """
-        return await self.api.decode(self, await read_body(receive, self.headers, limit_bytes))
+        return await self.api.decode(self, await read_body(receive, self.headers, max_bytes))
 
     def asker(self, body_bytes: int) -> Asker:
         """Returns on whose behalf slots are asked for.

@@ -12,9 +12,8 @@ from serve.proxy.exchange import Exchange
 from serve.proxy.headers import response_headers
 from serve.proxy.refusal import readable_refusal
 from serve.proxy.upstream import UpstreamResponse
-from serve.request.beside import beside
+from serve.request.beside import LONG_BODY_BYTES, beside
 from serve.request.completion import COMPLETION_PATHS
-from serve.request.density import LONG_BODY_BYTES
 from serve.stream.ending import INCOMPLETE, End, whole_failure
 from serve.stream.frame import Frame
 from serve.stream.line import PASS, Kept, Line, Stage

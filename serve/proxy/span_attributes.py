@@ -71,8 +71,8 @@ def attempt_attributes(
     parsed = request.parsed
     if parsed.n not in (None, 1):
         attributes["gen_ai.request.choice.count"] = parsed.n
-    limit = parsed.max_completion_tokens if given(parsed.max_completion_tokens) else parsed.max_tokens
-    for name, value in (("max_tokens", _number(limit)), ("temperature", _number(parsed.temperature))):
+    max_tokens = parsed.max_completion_tokens if given(parsed.max_completion_tokens) else parsed.max_tokens
+    for name, value in (("max_tokens", _number(max_tokens)), ("temperature", _number(parsed.temperature))):
         if value is not None:
             attributes[f"gen_ai.request.{name}"] = value
     return attributes

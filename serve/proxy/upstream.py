@@ -84,25 +84,25 @@ class UpstreamResponse:
         if not self.left:
             self._connection.give_up()
 
-    async def body(self, limit_bytes: int = sys.maxsize) -> bytes:
+    async def body(self, max_bytes: int = sys.maxsize) -> bytes:
         """Returns the whole body.
 
         Args:
-            limit_bytes: The caller's own limit; the lower of it and `max_whole_bytes` counts.
+            max_bytes: The most that the caller takes; the lower of it and `max_whole_bytes` counts.
 
         Raises:
             EngineError: The connection broke before the body was complete, or the body is too long.
         """
-        limit = min(limit_bytes, self._max_whole_bytes)
+        most = min(max_bytes, self._max_whole_bytes)
         parts = [self.first]
         size = len(self.first)
-        while size <= limit:
+        while size <= most:
             part = await self._read()
             if not part:
                 return parts[0] if len(parts) == 1 else b"".join(parts)
             parts.append(part)
             size += len(part)
-        raise EngineError(f"The engine sent an answer of more than {limit} bytes.")
+        raise EngineError(f"The engine sent an answer of more than {most} bytes.")
 
     async def _read(self) -> bytes:
         """Returns the next part of the body; empty at its end."""

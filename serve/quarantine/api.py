@@ -12,7 +12,7 @@ from serve.errors import InvalidRequestError
 from serve.proxy.headers import request_headers
 from serve.quarantine.detector import Action, Order
 from serve.quarantine.live import QuarantinedPolicy
-from serve.request.body_limit import read_body
+from serve.request.receive import read_body
 
 _MAX_ORDER_BYTES = 64 * 1024
 PREVIEW_HEADER = "x-specgate-preview"  # from the admin API: what would come of an order, which is not carried out

@@ -6,6 +6,8 @@ from typing import ParamSpec, TypeVar
 
 T = TypeVar("T")
 P = ParamSpec("P")
+# From here on a body is worked on beside the event loop: it may take longer than other requests should wait.
+LONG_BODY_BYTES = 256 * 1024
 PIECE_BYTES = 1024 * 1024
 
 

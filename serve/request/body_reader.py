@@ -1,12 +1,15 @@
-"""A body, parsed, with its features and what must change in it."""
+"""A body, parsed, under the model's own name, with its features and what must change in it."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 
+import msgspec
 from msgspec import UNSET, Struct
 
 from policies import RequestFeatures
 from serve.config.gateway import GatewayConfig, RequestsConfig
+from serve.config.names import ModelNames
 from serve.errors import InvalidRequestError
+from serve.request.client_json import LARGE_BYTES, check_density, mend
 from serve.request.completion import (
     ANY_FIELDS,
     MALFORMED,
@@ -18,19 +21,16 @@ from serve.request.completion import (
     parse,
     strict_decoder,
 )
-from serve.request.density import LARGE_BYTES, check_density
 from serve.request.features import FeatureReader
-from serve.request.field_rules import FieldRules
-from serve.request.mending import mend
-from serve.request.model_suffix import NO_SPECULATION, put_own_name, take_suffix
+from serve.request.field_rules import FieldRules, check_schemas
 from serve.request.patch import BodyPatch
-from serve.request.schema_limits import check_schemas
 
 # Fields whose null means "not given": not every engine reads it so, and vLLM loses calls to `tool_choice: null`.
 _NULL_IS_ABSENT = frozenset(
     {"tools", "tool_choice", "parallel_tool_calls", "response_format", "structured_outputs", "reasoning_effort",
      "chat_template_kwargs", "stream", "stream_options", "stop", "n", "logprobs", "top_logprobs", "logit_bias"}
 )  # fmt: skip
+NO_SPECULATION = ":nospec"  # the suffix of a model's name that forbids it
 
 
 class RequestReader:
@@ -124,3 +124,34 @@ class BodyReader:
         features = self._features.read(parsed, headers, may_use, size_bytes=len(body))
         self._features.set_switch(patch, parsed)
         return ReadRequest(body, parsed, features, patch)
+
+
+def put_own_name(patch: BodyPatch, request: CompletionRequest, names: ModelNames) -> None:
+    """Puts the model's own name in place of one that matches a pattern, since engines know no patterns.
+
+    Args:
+        patch: Of the body.
+        request: The body, parsed. Changed as the body is.
+        names: All names of models; the request's is no exact one.
+    """
+    own_name = names.own_name(request.model)
+    if own_name is not None:
+        request.model = own_name
+        patch.set("model", msgspec.json.encode(own_name))
+
+
+def take_suffix(patch: BodyPatch, request: CompletionRequest, known: Container[str]) -> None:
+    """Puts the name of the model alone in place of one with the suffix, unless the suffix is part of a known name.
+
+    Like any other "false" the suffix wins, so that it stands in the request as the field does.
+
+    Args:
+        patch: Of the body.
+        request: The body, parsed; its model ends in the suffix. Changed as the body is.
+        known: All names of models.
+    """
+    name = request.model.removesuffix(NO_SPECULATION)
+    if request.model not in known and name in known:
+        request.model = name
+        request.enable_speculative = False
+        patch.set("model", msgspec.json.encode(name))

@@ -1,5 +1,6 @@
 """Features of a request, as the policy sees it."""
 
+import math
 import re
 from collections.abc import Callable, Mapping
 from zlib import crc32
@@ -19,13 +20,12 @@ from serve.request.completion import (
     CompletionRequest,
     Format,
     Tool,
+    format_of,
     given,
     is_list,
     whole_number,
 )
 from serve.request.patch import BodyPatch
-from serve.request.sampling import has_penalties, is_unspeculable
-from serve.request.structured import format_of
 from serve.request.thinking import set_switch, thinks
 
 PREFERENCE_HEADER = "x-enable-speculative"
@@ -43,6 +43,8 @@ _SHOWN_CHARS = 100  # of a name that a client made up
 _BYTES_PER_TOKEN = 3
 _USUAL_ANSWER = 4096  # tokens, where the request sets no bound
 _SHORT_CONTEXT = 8192  # tokens, where nobody states the model's
+_SAMPLING_EPS = 1e-5  # vLLM's: a temperature below it is 0, and so is a min_p up to it
+_EMPTY = re.compile(rb"null|\{\s*\}")
 
 
 def _any_model(_: str) -> bool:
@@ -301,3 +303,31 @@ def _preference(request: CompletionRequest, headers: Mapping[str, str]) -> bool 
     if by_header is False or by_body is False:
         return False
     return by_header or by_body or None
+
+
+def is_unspeculable(request: CompletionRequest) -> bool:
+    """Returns True if vLLM refuses the sampling parameters as soon as its engine has a drafter."""
+    if request.logit_bias is not NONE and not _EMPTY.fullmatch(request.logit_bias):
+        return True
+    if request.min_p is NONE or _number(request.min_p, 0.0) <= _SAMPLING_EPS:
+        return False
+    return _number(request.temperature, 1.0) >= _SAMPLING_EPS  # greedy sampling ignores min_p
+
+
+def has_penalties(request: CompletionRequest) -> bool:
+    """Returns True if the request asks for a penalty other than the neutral one."""
+    return (
+        (request.frequency_penalty is not NONE and _number(request.frequency_penalty, 0.0) != 0.0)
+        or (request.presence_penalty is not NONE and _number(request.presence_penalty, 0.0) != 0.0)
+        or (request.repetition_penalty is not NONE and _number(request.repetition_penalty, 1.0) != 1.0)
+    )
+
+
+def _number(raw: Raw, default: float) -> float:
+    """Returns a number as engines read it, in quotes too; what is none counts as a value that matters."""
+    if raw is NONE or bytes(raw) == b"null":
+        return default
+    try:
+        return float(bytes(raw).strip(b'"'))
+    except ValueError:
+        return math.inf

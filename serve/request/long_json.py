@@ -15,7 +15,6 @@ from msgspec import Raw, Struct
 
 from serve.errors import InvalidRequestError
 from serve.request.beside import PIECE_BYTES, joined
-from serve.request.mending import is_escaped
 
 T = TypeVar("T")
 
@@ -32,6 +31,7 @@ _LONGEST_ESCAPE = 12  # a pair of surrogates
 _LONGEST_CHARACTER = 4
 _WITHIN_TEXT = re.compile(rb'[^"\\]*+(?:\\.[^"\\]*+)*+', re.DOTALL)
 _ESCAPED_BYTES = 64 * 1024
+_FEW_BYTES = 16
 _PLACE = re.compile(r" \(byte \d+\)")  # in the decoder's words: of what was left, so that it would mislead
 _skipped = msgspec.json.Decoder(Raw)
 _text = msgspec.json.Decoder(str)
@@ -203,6 +203,17 @@ def _quotes(whole: bytes) -> Iterator[int]:
         else:
             yield quote
             at = quote + 1
+
+
+def is_escaped(body: bytes, place: int) -> bool:
+    """Returns whether a backslash or quote at a place is escaped by the backslashes before it."""
+    size = _FEW_BYTES
+    while True:
+        before = body[max(0, place - size) : place]
+        rest = before.rstrip(b"\\")
+        if rest or size >= place:
+            return (len(before) - len(rest)) % 2 == 1
+        size *= _FEW_BYTES
 
 
 def pieces_of_text(whole: bytes, start: int, end: int) -> Iterator[bytes]:

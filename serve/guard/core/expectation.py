@@ -12,9 +12,8 @@ from serve.guard.core.near_copies import NearCopies
 from serve.guard.core.prompt_text import PromptText
 from serve.guard.core.schema import Schema
 from serve.guard.core.schema_cost import Budget
-from serve.request.completion import MALFORMED, CompletionRequest, Format, Tool, not_json
+from serve.request.completion import MALFORMED, CompletionRequest, Format, Tool, format_of, not_json
 from serve.request.engine_options import includes_usage
-from serve.request.structured import format_of
 
 
 class LazyRequest(Mapping[str, Any]):

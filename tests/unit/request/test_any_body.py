@@ -15,7 +15,7 @@ from serve.guard.core.expectation import Expectation, LazyRequest
 from serve.guard.history import repair_history
 from serve.request.body_reader import RequestReader
 from serve.request.features import FeatureReader
-from serve.request.schema_limits import check_schemas
+from serve.request.field_rules import check_schemas
 
 MODEL = {"family": "kimi-k2", "grammar": "kimi_k2", "pools": {"s": {"kind": "vllm"}}}
 CONFIG = GatewayConfig.parse({"models": {"m": MODEL}})

@@ -7,11 +7,16 @@ from typing import Any
 import pytest
 
 from serve.config.gateway import RequestsConfig
+from serve.config.names import ModelNames
 from serve.errors import InvalidRequestError
-from serve.request.body_reader import RequestReader
+from serve.request.body_reader import RequestReader, put_own_name, take_suffix
+from serve.request.completion import parse
+from serve.request.features import features_of
+from serve.request.patch import BodyPatch
 
 READER = RequestReader(RequestsConfig())
 TOOLS = [{"type": "function", "function": {"name": "f"}}]
+KNOWN = {"m", "org/model:latest", "odd:nospec"}
 
 
 def sent(body: bytes) -> bytes:
@@ -108,3 +113,46 @@ def test_what_no_client_sends_that_much_of_is_400_and_says_what_to_do() -> None:
     error = problem(b'{"model":"m","prompt":[%b1]}' % (b"12345678," * 1_000_000))
     assert error.code == "over_limit"
     assert "shorter as a text" in error.message
+
+
+def asked(model: str, **fields: object) -> tuple[str, bool | None]:
+    """The model that the engine is asked for, and the preference that the policy sees."""
+    body = json.dumps({"model": model, "messages": [], **fields}).encode()
+    request = parse(body)
+    patch = BodyPatch()
+    take_suffix(patch, request, KNOWN)
+    changed = json.loads(patch.apply(body))
+    assert changed["model"] == request.model
+    assert {**changed, "model": model} == json.loads(body)
+    return request.model, features_of(request, {}).preference
+
+
+@pytest.mark.parametrize(
+    ("model", "served", "preference"),
+    [
+        ("m:nospec", "m", False),
+        ("org/model:latest:nospec", "org/model:latest", False),
+        ("odd:nospec", "odd:nospec", None),
+        ("odd:nospec:nospec", "odd:nospec", False),
+        ("unknown:nospec", "unknown:nospec", None),
+        (":nospec", ":nospec", None),
+    ],
+)
+def test_the_suffix_forbids_speculation_unless_it_is_part_of_a_name(
+    model: str, served: str, preference: bool | None
+) -> None:
+    assert asked(model) == (served, preference)
+
+
+def test_the_suffix_wins_over_a_field_that_asks_for_speculation() -> None:
+    assert asked("m:nospec", enable_speculative=True) == ("m", False)
+
+
+def test_what_a_pattern_matches_reaches_the_engine_under_the_models_own_name_with_its_suffix() -> None:
+    names = ModelNames([("m", "m"), ("claude-*", "m")])
+    body = json.dumps({"model": "claude-opus-4:nospec", "messages": []}).encode()
+    request, patch = parse(body), BodyPatch()
+    take_suffix(patch, request, names)
+    put_own_name(patch, request, names)
+    assert json.loads(patch.apply(body))["model"] == request.model == "m"
+    assert features_of(request, {}).preference is False

@@ -8,20 +8,19 @@ from collections.abc import Mapping
 
 from serve.errors import BodyTooLargeError, UnsupportedMediaTypeError
 from serve.http1.asgi import Receive
-from serve.request.beside import beside, joined
-from serve.request.density import LONG_BODY_BYTES
+from serve.request.beside import LONG_BODY_BYTES, beside, joined
 
 _JSON = "application/json"
 _NOT_ENCODED = frozenset({"", "identity"})
 
 
-async def read_body(receive: Receive, headers: Mapping[str, str], limit_bytes: int) -> bytes:
+async def read_body(receive: Receive, headers: Mapping[str, str], max_bytes: int) -> bytes:
     """Returns the whole body of a request that says its body is JSON.
 
     Args:
         receive: ASGI's.
         headers: From `request_headers`.
-        limit_bytes: The longest body that is accepted.
+        max_bytes: The longest body that is accepted.
 
     Raises:
         UnsupportedMediaTypeError: The body is not called JSON, or it is encoded.
@@ -31,8 +30,8 @@ async def read_body(receive: Receive, headers: Mapping[str, str], limit_bytes: i
     """
     _check_media_type(headers)
     length = headers.get("content-length", "")
-    if length.isdecimal() and int(length) > limit_bytes:
-        raise _too_large(limit_bytes)
+    if length.isdecimal() and int(length) > max_bytes:
+        raise _too_large(max_bytes)
     parts: list[bytes] = []
     size = 0
     while True:
@@ -42,8 +41,8 @@ async def read_body(receive: Receive, headers: Mapping[str, str], limit_bytes: i
         part = message.get("body", b"")
         parts.append(part)
         size += len(part)
-        if size > limit_bytes:
-            raise _too_large(limit_bytes)
+        if size > max_bytes:
+            raise _too_large(max_bytes)
         if not message.get("more_body"):
             if size > LONG_BODY_BYTES:
                 return await beside(True, joined, parts)
@@ -71,5 +70,5 @@ def _check_media_type(headers: Mapping[str, str]) -> None:
         )
 
 
-def _too_large(limit_bytes: int) -> BodyTooLargeError:
-    return BodyTooLargeError(f"The request body is larger than the limit of {limit_bytes} bytes.")
+def _too_large(max_bytes: int) -> BodyTooLargeError:
+    return BodyTooLargeError(f"The request body is larger than the limit of {max_bytes} bytes.")

@@ -4,12 +4,15 @@ import json
 from threading import Thread
 from typing import Any
 
+import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from serve.errors import InvalidRequestError
-from serve.request import density
+from serve.request import client_json
+from serve.request.client_json import check_density, mend
 from serve.request.completion import parse
-from serve.request.density import check_density
 
 MANY = 200_000
 
@@ -69,13 +72,13 @@ def test_what_is_no_json_is_left_to_the_decoder_of_requests(body: bytes) -> None
 
 
 def test_too_many_objects_end_the_reading_before_anything_reads_the_whole_body(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(density, "_members", None)
+    monkeypatch.setattr(client_json, "_members", None)
     with pytest.raises(InvalidRequestError, match="more than 30000"):
         check_density(f'{{"model":"m",{DENSE["messages"]}}}'.encode())
 
 
 def test_a_body_of_more_marks_than_a_decoder_should_pass_over_is_not_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(density, "_outline", None)
+    monkeypatch.setattr(client_json, "_outline", None)
     body = b'{"metadata":[%b0]}' % (b'{"a":0},' * 500_000)
     with pytest.raises(InvalidRequestError, match="1000000 objects and names"):
         check_density(body)
@@ -88,7 +91,7 @@ LONG = 4_100_000
 def test_a_long_body_of_little_but_marks_is_refused_before_it_is_decoded(
     unit: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(density, "_outline", None)
+    monkeypatch.setattr(client_json, "_outline", None)
     with pytest.raises(InvalidRequestError, match="4000000 spaces, quotes, commas, escapes and other marks"):
         check_density(f'{{"x":[{unit * LONG}0]}}'.encode())
 
@@ -103,8 +106,48 @@ def test_stop_texts_are_not_built_however_many_there_are() -> None:
 
 
 def test_bodies_in_several_threads_are_counted_apart() -> None:
-    density._counter.names = 5
+    client_json._counter.names = 5
     thread = Thread(target=check_density, args=(f'{{"model":"m",{NAMES[:300_000]}}}'.encode(),))
     thread.start()
     thread.join()
-    assert density._counter.names == 5
+    assert client_json._counter.names == 5
+
+
+@given(st.text().map(lambda text: json.dumps({"content": text}).encode()))
+def test_a_sound_body_comes_back_as_it_is(body: bytes) -> None:
+    assert mend(body) is body
+
+
+@given(st.text(st.characters() | st.characters(categories=["Cs"])))
+def test_half_pairs_become_replacement_characters(text: str) -> None:
+    mended = json.loads(mend(json.dumps({"content": text}).encode()))
+    units = text.encode("utf-16-le", "surrogatepass")
+    assert mended == {"content": units.decode("utf-16-le", "replace")}
+
+
+ESCAPES = st.sampled_from([r"\ud83d", r"\ude00", r"\uD83D", r"\u0041", r"\n", "\\\\", "ud83d", "x", "\\\\" * 40])
+
+
+@given(st.lists(ESCAPES).map("".join))
+def test_half_pairs_are_told_from_text_that_looks_like_them_whatever_stands_before(source: str) -> None:
+    body = f'{{"content": "{source}"}}'.encode()
+    units = json.loads(body)["content"].encode("utf-16-le", "surrogatepass")
+    assert msgspec.json.decode(mend(body)) == {"content": units.decode("utf-16-le", "replace")}
+
+
+def test_a_byte_order_mark_goes() -> None:
+    assert mend(b"\xef\xbb\xbf{}") == b"{}"
+
+
+@pytest.mark.parametrize("body", [b"", b"\xff\xfe{", b"{", rb'{"a":"\ud8'])
+def test_what_cannot_be_mended_is_left_to_the_decoder(body: bytes) -> None:
+    assert mend(body) is body
+
+
+@given(st.text(st.sampled_from("\\ud83d\ude00a0\ud83d\udc00")), st.integers(1, 12))
+def test_half_pairs_are_found_whatever_the_windows_cut(text: str, window_bytes: int) -> None:
+    source = text.encode("utf-8", "surrogatepass")
+    whole = mend(source)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(client_json, "_SEARCHED_BYTES", window_bytes)
+        assert mend(source) == whole

@@ -1,13 +1,17 @@
-"""Bodies dense with tiny values, which would take the decoder, and everybody who waits for it, a second for each 4 MB.
+"""A client's JSON before it is decoded: what odd clients write is mended, what would take the decoder long is refused.
 
-Text and numbers cost next to nothing, however many bytes they have. Objects and names cost a microsecond each, and no
-conversation needs a million of them. So a large body that holds many marks of JSON is looked at once more, by a decoder
-that stops at the first object too many. A body of many megabytes must be plain for the most part, as pictures are: even
-what a decoder passes over holds up everybody if there are millions of it.
+Bodies may be dense with tiny values, which would take the decoder, and everybody who waits for it, a second for each 4
+MB. Text and numbers cost next to nothing, however many bytes they have. Objects and names cost a microsecond each, and
+no conversation needs a million of them. So a large body that holds many marks of JSON is looked at once more, by a
+decoder that stops at the first object too many. A body of many megabytes must be plain for the most part, as pictures
+are: even what a decoder passes over holds up everybody if there are millions of it.
 """
 
+import re
 import string
 import threading
+from collections.abc import Iterator
+from itertools import islice
 from typing import Any, NoReturn
 
 import msgspec
@@ -15,12 +19,10 @@ from msgspec import Raw, Struct
 
 from serve.errors import InvalidRequestError
 from serve.parsing.strict_json import has_long_numbers
-from serve.request.long_json import MOST_AT_ONCE_BYTES, LongJson
+from serve.request.long_json import MOST_AT_ONCE_BYTES, LongJson, is_escaped
 
 # A smaller body can't hold enough to matter.
 LARGE_BYTES = 64 * 1024
-# From here on a body is read beside the event loop: it may take longer than other requests should wait.
-LONG_BODY_BYTES = 256 * 1024
 _FEW_MARKS = 20_000
 _MOST_MARKS = 1_000_000  # about as many tokens; passing over more takes a decoder tens of milliseconds
 _MOST_OBJECTS = 30_000
@@ -29,6 +31,48 @@ _MOST_NAMES = 2_000
 _MOST_MARKED_BYTES = 4_000_000
 _PLAIN = (string.ascii_letters + string.digits + "+/=-_.").encode() + bytes(range(0x80, 0x100))
 _WINDOW_BYTES = 1024 * 1024  # looked at in one go
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+# A surrogate pair or half of one, or what looks like it: behind an odd number of backslashes an escape is just text.
+_SURROGATE = re.compile(
+    rb"\\u[dD](?:[89abAB][0-9a-fA-F]{2}(?P<second>\\u[dD][c-fC-F][0-9a-fA-F]{2})?|[c-fC-F][0-9a-fA-F]{2})"
+)
+_MOST_HALF_PAIRS = 10_000
+_ESCAPE_BYTES = 6
+_BACKSLASH = ord("\\")
+_SEARCHED_BYTES = 64 * 1024  # at once: no other thread runs meanwhile
+
+
+def mend(body: bytes) -> bytes:
+    r"""Returns a body without a byte order mark, and with U+FFFD for each half of a surrogate pair (`\ud83d` alone).
+
+    For bodies that do not decode: one that needs no mending comes back as the very same bytes.
+
+    Args:
+        body: What should be JSON in UTF-8.
+    """
+    body = body.removeprefix(_BYTE_ORDER_MARK)
+    parts: list[bytes] = []
+    end = 0
+    for place in islice(_half_pairs(body), _MOST_HALF_PAIRS):
+        parts += (body[end:place], rb"\ufffd")
+        end = place + _ESCAPE_BYTES
+    return b"".join((*parts, body[end:])) if parts else body
+
+
+def _half_pairs(body: bytes) -> Iterator[int]:
+    """Yields the places of halves alone: clients cut strings in the middle of an emoji."""
+    start = 0
+    while start < len(body):
+        end = start + _SEARCHED_BYTES
+        for match in _SURROGATE.finditer(body, start, end + 2 * _ESCAPE_BYTES):
+            if match.start() >= end:
+                break
+            place, second = match.start(), match.start("second")
+            is_text = place > 0 and body[place - 1] == _BACKSLASH and is_escaped(body, place)
+            if is_text == (second >= 0):
+                yield second if is_text else place
+            start = match.end()
+        start = max(start, end)
 
 
 class _Counter(threading.local):

@@ -21,10 +21,8 @@ from serve.config.gateway import GatewayConfig
 from serve.config.quarantine import EchoConfig
 from serve.echo.prompt import NAMES, EchoPrompt
 from serve.errors import EngineError, GatewayError
-from serve.proxy.attempts import Attempts
-from serve.proxy.attribution import Attribution
-from serve.proxy.held import Held
-from serve.proxy.routed_request import RoutedRequest
+from serve.proxy.attempts import Attempts, Held
+from serve.proxy.routed_request import Attribution, RoutedRequest
 from serve.request.body_reader import BodyReader
 from serve.request.completion import CHAT_PATH
 from serve.routing.fair_queue import Asker

@@ -31,15 +31,13 @@ from serve.http1.turns import Burst, turn
 from serve.limits.accounts import NULL_ACCOUNTS, AnyAccounts
 from serve.limits.usage import Usage
 from serve.load.live_load import NULL_LOAD, AnyLoad
-from serve.proxy.attempts import Attempts
-from serve.proxy.attribution import Answering, Attribution
+from serve.proxy.attempts import Attempts, Held
 from serve.proxy.exchange import CHAT, Api, Exchange
 from serve.proxy.headers import engine_id_of, request_headers, request_id_of
-from serve.proxy.held import Held
 from serve.proxy.journal import CLIENT_LEFT, Journal
 from serve.proxy.outgoing import DRAFTS_HEADER
 from serve.proxy.relay import relay
-from serve.proxy.routed_request import RoutedRequest
+from serve.proxy.routed_request import Answering, Attribution, RoutedRequest
 from serve.proxy.span_attributes import decision_attributes
 from serve.proxy.upstream import Upstream
 from serve.quarantine.live import LivePolicy

@@ -25,9 +25,8 @@ from serve.guard.rerun import rerun_order
 from serve.guard.resume import ResumeEnd, Resumes, Resumption, Written, may_resume
 from serve.http1.sse import DONE, is_done
 from serve.parsing import StreamParser
-from serve.proxy.attempts import Ask, Attempt, Attempts
+from serve.proxy.attempts import Ask, Attempt, Attempts, Held
 from serve.proxy.exchange import Exchange
-from serve.proxy.held import Held
 from serve.proxy.outgoing import goes_on
 from serve.proxy.raw_text import raw_text
 from serve.proxy.relay import line_of, relay, send_stream

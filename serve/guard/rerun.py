@@ -31,9 +31,8 @@ from serve.guard.response import (
 )
 from serve.guard.resume import Resumes, Written
 from serve.guard.transcript import AnyTranscript, AnyTranscripts
-from serve.proxy.attempts import Attempt, Attempts
+from serve.proxy.attempts import Attempt, Attempts, Held
 from serve.proxy.exchange import Exchange
-from serve.proxy.held import Held
 from serve.proxy.relay import relay
 from serve.proxy.routed_request import RoutedRequest
 from serve.proxy.stalls import Stalls

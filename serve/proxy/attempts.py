@@ -3,9 +3,11 @@
 import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager
 from functools import partial
 from itertools import count
+from types import CoroutineType
+from typing import Any, TypeVar
 
 from msgspec import Struct
 from opentelemetry.trace import INVALID_SPAN, Span, SpanKind
@@ -17,10 +19,8 @@ from serve.config.gateway import GatewayConfig
 from serve.errors import DeadlineError, EngineError, OverloadedError, PoolUnavailableError
 from serve.load.live_load import AnyLoad
 from serve.load.sent import AnySent
-from serve.proxy.attribution import Answering
-from serve.proxy.held import Held
 from serve.proxy.outgoing import OutgoingRequests
-from serve.proxy.routed_request import RoutedRequest
+from serve.proxy.routed_request import Answering, RoutedRequest
 from serve.proxy.span_attributes import attempt_attributes, attempt_name, tell_beginning, tell_usage
 from serve.proxy.upstream import Upstream, UpstreamResponse
 from serve.request.beside import LONG_BODY_BYTES, beside
@@ -42,6 +42,7 @@ _LOWEST_SERVER_ERROR = 500
 _FIRST_CANDIDATE_TRIES = 2
 _ADDRESSES_OF_A_POOL = 2  # that may fail before other pools are asked
 _NO_WAIT_S = 0.001  # an idle slot is there sooner; recording costs microseconds, so only waits are
+T = TypeVar("T")
 
 
 class Attempt(Struct, frozen=True):
@@ -135,6 +136,57 @@ class _Left:
     def drop(self, pools: Collection[str]) -> None:
         """Gives up pools."""
         self._tries = [candidate for candidate in self._tries if candidate.pool not in pools]
+
+
+class Held(AbstractAsyncContextManager["Held"]):
+    """What an attempt holds: contexts that were entered one after the other. They end with this one, the newest first;
+    none of them swallows an exception.
+
+    `AsyncExitStack` in its place costs a short answer 3 % of what Python executes.
+    """
+
+    __slots__ = ("_exits",)
+
+    def __init__(self) -> None:
+        self._exits: list[Callable[..., Any]] = []
+
+    async def enter(self, context: AbstractAsyncContextManager[T]) -> T:
+        """Enters a context, and returns what it yields."""
+        entered = await context.__aenter__()
+        self._exits.append(context.__aexit__)
+        return entered
+
+    def enter_now(self, context: AbstractContextManager[T]) -> T:
+        """Enters a context that is not awaited, and returns what it yields."""
+        entered = context.__enter__()
+        self._exits.append(context.__exit__)
+        return entered
+
+    def keep(self, context: AbstractAsyncContextManager[object]) -> None:
+        """Takes over a context that was entered already."""
+        self._exits.append(context.__aexit__)
+
+    def at_end(self, call: Callable[[], object]) -> None:
+        """Has something called when all that is held later has ended."""
+        self._exits.append(lambda *_: call())
+
+    async def release(self) -> None:
+        """Ends all that is held now."""
+        await self.__aexit__(None, None, None)
+
+    async def __aenter__(self) -> "Held":
+        return self
+
+    async def __aexit__(self, *error: Any) -> None:
+        exits = self._exits
+        try:
+            while exits:
+                ended = exits.pop()(*error)
+                if type(ended) is CoroutineType:
+                    await ended
+        finally:
+            if exits:  # whatever the one before them raised
+                await self.__aexit__(*error)
 
 
 class Attempts:

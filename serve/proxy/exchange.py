@@ -1,8 +1,10 @@
-"""One request and its response over plain ASGI."""
+"""One request and its response over plain ASGI, in the API that its client speaks; and what keeps a stream alive."""
 
+import asyncio
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import partial
+from typing import Any
 
 from msgspec import Struct, field
 from opentelemetry.trace import Span
@@ -14,13 +16,63 @@ from serve.http1.asgi import Receive, Send, Sink
 from serve.http1.message import RawHeaders
 from serve.http1.sse import ALIVE, error_frame
 from serve.limits.charge import NULL_CHARGE, AnyCharge
-from serve.proxy.attribution import Attribution
-from serve.proxy.keep_alive import KeepAlive
+from serve.proxy.routed_request import Attribution
 from serve.request.receive import read_body
 from serve.routing.fair_queue import Asker
 from serve.stream.frame import Frame
 from serve.stream.line import Stage
 from serve.telemetry.spans import fail
+
+KEEP_ALIVE_S = 5.0  # a stream is silent for no longer than twice this
+
+
+class KeepAlive:
+    """Keeps a stream alive while nothing of it goes out: agents, and the proxies before us, give up one that is silent.
+
+    It looks again and again whether anything was sent, whatever comes in: with a timer, because a task costs what ten
+    tokens do. `Exchange.keep_alive_from_now` begins it, and `show_life` of the client's API sends something.
+
+    - **Messages, Responses**: from where the request is decoded (`serve/dialects/api.py`), since their streams can say
+      any error. It begins the stream, or else sends an event that says nothing: some agents do not count comments.
+    - **Chat under the guard**, which holds calls: a comment, from where an engine has begun to answer
+      (`serve/guard/response.py`). Before that an error is still a status, and another pool may answer (docs/adr/0090).
+    - **Other chat and text completions**: never. They go from socket to socket, and nobody knows whether they stand
+      between two events or within one, where nothing may be sent. If they are silent, so is their engine; vLLM has
+      `--sse-keep-alive-interval`.
+
+    Args:
+        show_life: Sends what says nothing.
+
+    Attributes:
+        silent: Nothing was sent since it last looked; whoever sends sets it to False.
+        within: Events are being made, or sent in pieces: nothing may be sent between them.
+    """
+
+    def __init__(self, show_life: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        self.silent = True
+        self.within = False
+        self._show_life: Callable[[], Coroutine[Any, Any, None]] | None = show_life
+        self._sending: asyncio.Task[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    def watch(self) -> None:
+        """Begins to look."""
+        self.silent = True
+        self._timer = asyncio.get_running_loop().call_later(KEEP_ALIVE_S, self._look)
+
+    def stop(self) -> None:
+        """Looks and sends no more, and forgets how."""
+        for each in (self._timer, self._sending):
+            if each is not None:
+                each.cancel()
+        self._timer = self._sending = None
+        self._show_life = None
+
+    def _look(self) -> None:
+        reads = self._sending is None or self._sending.done()  # else the client itself reads nothing
+        if self.silent and not self.within and reads and self._show_life is not None:
+            self._sending = asyncio.create_task(self._show_life())
+        self.watch()
 
 
 class Api:
@@ -75,7 +127,7 @@ class Api:
         await exchange.send_whole(error.status, headers, error.to_json())
 
     async def show_life(self, exchange: "Exchange") -> None:
-        """Sends what says nothing, in a stream that is silent; see `serve/proxy/keep_alive.py`."""
+        """Sends what says nothing, in a stream that is silent."""
         await exchange.part(ALIVE)
 
 

@@ -1,4 +1,4 @@
-"""The headers that pass in either direction, and a request's ids; specgate's own are in `attribution`."""
+"""The headers that pass in either direction, and a request's ids; specgate's own are `Attribution`'s."""
 
 import random
 import re

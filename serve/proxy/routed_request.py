@@ -1,16 +1,91 @@
-"""A request whose decision is made."""
+"""A request whose decision is made, and who serves it, as the headers, the metrics, the spans and the log name that."""
 
 from collections.abc import Iterator, Mapping
 
 from msgspec import Struct
 
-from policies import Decision, RequestFeatures
+from policies import Candidate, Decision, RequestFeatures
+from serve.http1.message import RawHeaders
+from serve.limits.answer_meter import AnyMeter
 from serve.limits.charge import NULL_CHARGE, AnyCharge
-from serve.proxy.attribution import Attribution
 from serve.request.completion import CompletionRequest
 from serve.request.patch import BodyPatch
 from serve.routing.fair_queue import ANONYMOUS, Asker
 from serve.stream.splice import ChatSplice, TextSplice
+
+
+class Answering(Struct, frozen=True):
+    """The attempt whose answer goes to the client."""
+
+    candidate: Candidate
+    meter: AnyMeter
+    sent_s: float
+
+
+class Attribution(Struct):
+    """Names the model and the pool that serve a request, for the response's headers, the metrics and the log.
+
+    Attributes:
+        engine_id: Under which engines get the request, with the attempt's number; empty until it is decided.
+        model: Empty until the request is decided.
+        pool: Empty until a pool is tried; after a rerun still the first pool that responded.
+        speculative: `on` or `off`.
+        reasons: Of the decision, and what came up after it.
+        reran: Where it was run again or goes on, as a header says it; empty if it was not.
+        headers: specgate's own response headers.
+        limits: The response's headers on limits.
+        faults: What went wrong on the way to the response, in words of few.
+        waited_s: For slots, of all attempts.
+        first_token_s: From the request to the first bytes of a stream; None without one.
+        request_class: Empty until the request is decided.
+        near_copies: Calls of all attempts that name what is nearly in the prompt.
+        answering: The last attempt that an engine has answered.
+    """
+
+    engine_id: str = ""
+    model: str = ""
+    pool: str = ""
+    speculative: str = "off"
+    reasons: list[str] = []
+    reran: str = ""
+    headers: dict[str, str] = {}
+    limits: RawHeaders = []
+    faults: list[str] = []
+    waited_s: float = 0.0
+    first_token_s: float | None = None
+    request_class: str = ""
+    near_copies: int = 0
+    answering: Answering | None = None
+
+    def decided(self, decision: Decision) -> None:
+        """Names the model and the reasons of the decision."""
+        self.model = decision.model
+        self.reasons = [reason.advisory for reason in decision.reasons]
+        self.headers["x-specgate-reasons"] = ",".join(self.reasons)
+
+    def add_reason(self, reason: str) -> None:
+        """Adds a reason that came up after the decision."""
+        if reason not in self.reasons:
+            self.reasons.append(reason)
+            self.headers["x-specgate-reasons"] = ",".join(self.reasons)
+
+    def tried(self, candidate: Candidate) -> None:
+        """Names the candidate to which the request goes now."""
+        self.pool = candidate.pool
+        self.speculative = "on" if candidate.speculative else "off"
+        self.headers["x-specgate-pool"] = self.pool
+        self.headers["x-specgate-speculative"] = self.speculative
+
+    def rerun(self, candidate: Candidate, broken: Candidate, kept_tokens: int = 0) -> None:
+        """Names the candidate that runs the request again, or goes on with the answer.
+
+        Args:
+            candidate: Whose engine it is.
+            broken: The one before it, whose answer broke.
+            kept_tokens: Of that answer; 0 for a rerun from the start.
+        """
+        resumed = f"; resumed={kept_tokens}; from={broken.pool}" if kept_tokens else ""
+        self.headers["x-specgate-rerun"] = self.reran = candidate.pool + resumed
 
 
 class RoutedRequest(Struct, frozen=True):

@@ -22,11 +22,9 @@ from serve.guard.core.expectation import LazyRequest
 from serve.guard.response import ObservedResponse
 from serve.http1.turns import turn
 from serve.limits.charge import NULL_CHARGE
-from serve.proxy.attempts import Attempt, Attempts
-from serve.proxy.attribution import Attribution
-from serve.proxy.held import Held
+from serve.proxy.attempts import Attempt, Attempts, Held
 from serve.proxy.relay import PIECE_BYTES
-from serve.proxy.routed_request import RoutedRequest
+from serve.proxy.routed_request import Attribution, RoutedRequest
 from serve.request.beside import beside
 from serve.routing.fair_queue import ANONYMOUS
 from serve.shadow.pairs import PairCounts

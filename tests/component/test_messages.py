@@ -185,7 +185,7 @@ class TestErrors:
 
 class TestStreams:
     async def test_a_silent_engine_does_not_make_a_silent_stream(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("serve.proxy.keep_alive.PERIOD_S", 0.01)
+        monkeypatch.setattr("serve.proxy.exchange.KEEP_ALIVE_S", 0.01)
         body = {"model": "m", "max_tokens": 9, "messages": HELLO, "stream": True}
         async with (
             gateway(silent()) as (_, url),
@@ -198,7 +198,7 @@ class TestStreams:
         ]  # fmt: skip
 
     async def test_an_error_after_the_first_ping_is_in_the_stream(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("serve.proxy.keep_alive.PERIOD_S", 0.01)
+        monkeypatch.setattr("serve.proxy.exchange.KEEP_ALIVE_S", 0.01)
 
         async def handle(engine: Engine, send: Any, _: bytes) -> None:
             await asyncio.sleep(0.3)
@@ -219,7 +219,7 @@ class TestStreams:
     async def test_a_stream_is_silent_while_all_that_comes_waits_or_is_not_for_its_client(
         self, unseen: dict[str, Any], monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("serve.proxy.keep_alive.PERIOD_S", 0.05)
+        monkeypatch.setattr("serve.proxy.exchange.KEEP_ALIVE_S", 0.05)
         frames = [frame(chunk({"role": "assistant"})), *[frame(chunk(unseen)) for _ in range(60)]]
         body = {"model": "m", "max_tokens": 9, "messages": HELLO, "stream": True}
         async with gateway(streaming(frames, pause_s=0.01)) as (_, url):
@@ -229,7 +229,7 @@ class TestStreams:
     async def test_no_ping_comes_within_an_event_that_its_client_is_slow_to_read(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("serve.proxy.keep_alive.PERIOD_S", 0.01)
+        monkeypatch.setattr("serve.proxy.exchange.KEEP_ALIVE_S", 0.01)
         said = "x" * 8_000_000  # more than all buffers on the way hold
         engine = streaming([frame(chunk({"content": said})), frame(chunk({}, "stop")), DONE])
         body = {"model": "m", "max_tokens": 9, "messages": HELLO, "stream": True}

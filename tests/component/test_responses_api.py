@@ -209,7 +209,7 @@ class TestClients:
     async def test_a_silent_engine_is_covered_by_events_that_reset_a_clients_timer(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("serve.proxy.keep_alive.PERIOD_S", 0.02)
+        monkeypatch.setattr("serve.proxy.exchange.KEEP_ALIVE_S", 0.02)
         engine = silent()
         async with before(engine) as stack:
             stream = await stack.client.responses.create(model="m", input="x", stream=True)

@@ -29,7 +29,8 @@ from serve.limits.actor import connect
 from serve.limits.answer_meter import Meter
 from serve.limits.charge import NullCharge
 from serve.limits.usage import Usage
-from serve.proxy import keep_alive, stalls
+from serve.proxy import exchange as exchanges
+from serve.proxy import stalls
 from serve.telemetry.instruments import Telemetry
 
 EXAMPLES = int(os.environ.get("SPECGATE_RESUME_EXAMPLES", "15"))  # for each of 12 cells
@@ -415,7 +416,7 @@ def test_off_asks_for_no_ids() -> None:
 
 
 def test_a_chat_stream_that_waits_for_a_check_is_not_silent(qwen: Two, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(keep_alive, "PERIOD_S", 0.001)
+    monkeypatch.setattr(exchanges, "KEEP_ALIVE_S", 0.001)
     qwen.say(QWEN, pause_s=0.002)
     _, _, body = qwen.run(post(qwen.stack.url, asking(SAID, stream=True)))
     frames = body.split(b"\n\n")

@@ -16,10 +16,8 @@ from policies import Candidate, Decision, RequestFeatures
 from serve.config.gateway import GatewayConfig
 from serve.errors import EngineError, GatewayError, OverloadedError, PoolUnavailableError
 from serve.load.live_load import NULL_LOAD
-from serve.proxy.attempts import Attempts
-from serve.proxy.attribution import Attribution
-from serve.proxy.held import Held
-from serve.proxy.routed_request import RoutedRequest
+from serve.proxy.attempts import Attempts, Held
+from serve.proxy.routed_request import Attribution, RoutedRequest
 from serve.request.completion import parse
 from serve.request.patch import BodyPatch
 from serve.routing.fair_queue import Asker

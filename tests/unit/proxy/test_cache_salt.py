@@ -13,10 +13,9 @@ from hypothesis import strategies as st
 from policies import Candidate, Decision, PoolFacts, RequestFeatures
 from serve.config.compiled_policy import compile_for
 from serve.config.gateway import GatewayConfig
-from serve.proxy.attribution import Attribution
 from serve.proxy.cache_salt import knows_salts
 from serve.proxy.outgoing import OutgoingRequests
-from serve.proxy.routed_request import RoutedRequest
+from serve.proxy.routed_request import Attribution, RoutedRequest
 from serve.request.body_reader import RequestReader
 from serve.routing.fair_queue import Asker
 from serve.routing.prefix_placement import PrefixIndex, blocks_of

@@ -9,9 +9,8 @@ from msgspec.structs import replace
 
 from policies import Candidate, Decision, RequestFeatures
 from serve.config.gateway import GatewayConfig
-from serve.proxy.attribution import Attribution
 from serve.proxy.outgoing import OutgoingRequests
-from serve.proxy.routed_request import RoutedRequest
+from serve.proxy.routed_request import Attribution, RoutedRequest
 from serve.request.completion import parse
 from serve.request.engine_options import wants_usage
 from serve.request.patch import BodyPatch

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from serve.proxy.refusal import readable_refusal
+from serve.proxy.relay import readable_refusal
 
 HTML = [(b"content-type", b"text/html"), (b"retry-after", b"3")]
 OPENAI = (

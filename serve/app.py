@@ -16,8 +16,7 @@ from serve.admin.deployment import AdminApi
 from serve.config.deployment_options import gateway_options, pool_options
 from serve.config.gateway import GatewayConfig
 from serve.config.pool import ModelConfig, PoolConfig
-from serve.engine.kinds import kind_of
-from serve.engine.traces import with_traces
+from serve.engine.kinds import kind_of, with_traces
 from serve.gateway.ingress import GatewayReplica
 
 # No app is passed: `GatewayReplica.__serve_build_asgi_app__` builds it in the replica, around the replica's own state.

@@ -1,13 +1,14 @@
-"""The kinds of pools that run in the cluster: vLLM's, and those that other distributions bring."""
+"""The kinds of pools that run in the cluster: vLLM's, traced where the gateway is, and those of other distributions."""
 
 from collections.abc import Callable
 from importlib.metadata import entry_points
 from typing import Any, NamedTuple
 
-from serve.config.pool import ModelConfig
+from serve.config.pool import ModelConfig, PoolConfig
 from serve.errors import ConfigError
 
 _GROUP = "specgate.pool_kinds"
+_ENDPOINT = "otlp-traces-endpoint"
 
 
 class PoolKind(NamedTuple):
@@ -42,3 +43,23 @@ def kind_of(name: str) -> PoolKind:
         kind: PoolKind = entry_point.load()
         return kind
     raise ConfigError(f"pools of kind {name!r} need the package specgate-lab; in a checkout: pip install ./lab")
+
+
+def with_traces(model: str, config: ModelConfig, pool: str, endpoint: str | None) -> PoolConfig:
+    """Returns a pool's settings with what makes its engines export spans; the pool's own settings come first.
+
+    vLLM continues the trace of each request by itself, and with it the choice whether that is sampled.
+    """
+    settings = config.pools[pool]
+    if endpoint is None or settings.kind != "vllm":
+        return settings
+    args = settings.engine_args
+    if _ENDPOINT not in config.engine_args_of(pool):
+        args = {**args, _ENDPOINT: endpoint}
+    env = {
+        "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": "http/protobuf",  # vLLM's default is gRPC, on another port
+        "OTEL_SERVICE_NAME": "vllm",
+        "OTEL_RESOURCE_ATTRIBUTES": f"specgate.model={model},specgate.pool={pool}",
+        **settings.env,
+    }
+    return settings.model_copy(update={"engine_args": args, "env": env})

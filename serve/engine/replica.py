@@ -1,4 +1,4 @@
-"""The Ray Serve deployment around one vLLM engine: start, checks, warm-up, health, drain."""
+"""The Ray Serve deployment around one vLLM engine: start, checks, routes, warm-up, health, drain."""
 
 import asyncio
 import logging
@@ -11,7 +11,6 @@ from typing import Any
 
 from serve.config.grammar import resolved
 from serve.config.pool import ModelConfig
-from serve.engine.routes import ENGINE_ROUTES
 from serve.engine.slots import Slots, release_slot
 from serve.errors import ConfigError, encode_json
 from serve.http1.listener import AllowedRoutes, Listener, engine_key, node_address
@@ -21,6 +20,20 @@ from serve.telemetry.request_log import write_now
 log = logging.getLogger("ray.serve.specgate.engine")
 
 _WATCH_PERIOD_S = 0.1
+# The routes of an engine that can be reached, all of them with its key. vLLM asks for its API key under `/v1` only:
+# `/invocations` runs any request without one, and `/tokenize`, `/metrics` or `/scale_elastic_ep` are as open (its own
+# help of `--api-key` says so). Whoever reached an engine's port would go around policy, guard and limits.
+ENGINE_ROUTES = frozenset(
+    {
+        ("POST", "/v1/chat/completions"),
+        ("POST", "/v1/completions"),
+        ("POST", "/tokenize"),
+        ("POST", "/detokenize"),
+        ("GET", "/v1/models"),
+        ("GET", "/health"),
+        ("GET", "/metrics"),
+    }
+)
 
 
 class VllmReplica:
@@ -36,7 +49,7 @@ class VllmReplica:
         # Imported here because the controller and the gateway load this module without vLLM installed.
         started = time.monotonic()
         from serve.engine.vllm import host
-        from serve.engine.vllm.marker_check import check_markers
+        from serve.engine.vllm.markers import check_markers
 
         self._model = model
         self._pool = pool

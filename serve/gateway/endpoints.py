@@ -22,8 +22,7 @@ from serve.dialects.messages.response import VERSION_HEADER, model_info, model_p
 from serve.errors import INTERNAL, GatewayError, ModelNotFoundError
 from serve.gateway.pipeline import Gateway
 from serve.gateway.policy_updates import PolicyUpdates
-from serve.gateway.pools import PoolKey, reported_facts
-from serve.gateway.scale import Scale
+from serve.gateway.pools import PoolKey, Scale, reported_facts
 from serve.proxy.headers import request_headers, request_id_of
 from serve.request.beside import LONG_BODY_BYTES, beside
 from serve.request.body_reader import NO_SPECULATION

@@ -19,28 +19,27 @@ from serve.config.compiled_policy import compile_for, read_advisories
 from serve.config.gateway import GatewayConfig
 from serve.config.grammar import grammar_findings
 from serve.errors import GatewayError
-from serve.gateway.cross_site import InferenceCors, with_cors
+from serve.gateway.cors import InferenceCors, with_cors
 from serve.gateway.endpoints import GatewayApi, as_operator, error_response
 from serve.gateway.engine_watch import EngineWatch
-from serve.gateway.hot_routes import hot_routes
 from serve.gateway.metrics import ReplicaMetrics, Vitals
-from serve.gateway.part import Part, running
 from serve.gateway.parts import (
+    Part,
     access_of,
     announcements,
     echo_of,
     limits_of,
     load_of,
     quarantine_of,
+    running,
     shadows_of,
     shared_load,
     transcripts_of,
 )
-from serve.gateway.pipeline import Gateway
+from serve.gateway.pipeline import Gateway, hot_routes
 from serve.gateway.policy_updates import PolicyUpdates
-from serve.gateway.pools import build_pools
+from serve.gateway.pools import Scale, build_pools
 from serve.gateway.ray_context import gateway_replicas, link_to
-from serve.gateway.scale import Scale
 from serve.gateway.snapshot import Reruns, snapshot
 from serve.guard.attempt_result import AttemptResult, ResultMetrics
 from serve.http1.allowance import Allowance

@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from serve.config.access import PRIORITIES
-from serve.gateway.pools import PoolKey
-from serve.gateway.scale import Scale
+from serve.gateway.pools import PoolKey, Scale
 from serve.http1.allowance import Allowance
 from serve.routing.pool import Occupancy, Pool
 from serve.telemetry.metrics import Metrics, Reading

@@ -11,6 +11,9 @@ from policies import Decision, Policy, TrialTerms, choose, decide
 from policies.classes import GUARDED, class_of_names
 from serve.access.principal import ANONYMOUS, Authenticate, Principal, Tenant, everybody
 from serve.config.gateway import GatewayConfig
+from serve.dialects.api import ContextOf, DialectApi
+from serve.dialects.dialect import Dialect
+from serve.dialects.table import DIALECTS
 from serve.errors import (
     INTERNAL,
     DeadlineError,
@@ -26,7 +29,7 @@ from serve.guard.history import repair_history
 from serve.guard.plain import PlainPath
 from serve.guard.rerun import GuardedPath, rerun_order
 from serve.guard.transcript import NULL_TRANSCRIPTS, AnyTranscripts
-from serve.http1.asgi import DIRECT, Receive, Scope, Send
+from serve.http1.asgi import DIRECT, AsgiApp, Receive, Scope, Send
 from serve.http1.turns import Burst, turn
 from serve.limits.accounts import NULL_ACCOUNTS, AnyAccounts
 from serve.limits.usage import Usage
@@ -380,3 +383,33 @@ def _is_of_memory(error: BaseException) -> bool:
         or (isinstance(error, OSError) and error.errno == errno.ENOMEM)
         or (isinstance(error, RuntimeError) and str(error) == "can't start new thread")
     )
+
+
+class DialectApp:
+    """Responds to requests in one dialect.
+
+    Args:
+        gateway: Serves the chat requests that they stand for.
+        dialect: Translates.
+        context_of: Returns the tokens of a model's context, given any of its names, if they are known.
+    """
+
+    def __init__(self, gateway: Gateway, dialect: Dialect, context_of: ContextOf) -> None:
+        self._gateway = gateway
+        self._dialect = dialect
+        self._context_of = context_of
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Responds to one POST, as `Gateway.__call__` does."""
+        await self._gateway.respond(DialectApi(self._dialect, self._context_of), scope, receive, send)
+
+
+def hot_routes(gateway: Gateway, context_of: ContextOf = lambda _: None) -> dict[str, AsgiApp]:
+    """Returns the apps that respond to completions, by the path of their POST requests.
+
+    Args:
+        gateway: Serves them.
+        context_of: As for `DialectApp`.
+    """
+    translated = {path: DialectApp(gateway, dialect, context_of) for path, dialect in DIALECTS.items()}
+    return {**dict.fromkeys(COMPLETION_PATHS, gateway), **translated}

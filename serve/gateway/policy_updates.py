@@ -14,8 +14,7 @@ from serve.config.gateway import GatewayConfig, PolicyConfig
 from serve.config.qualifications import QualifiedEngine, read_qualifications
 from serve.config.signature import SIGNED
 from serve.errors import ConfigError
-from serve.gateway.pools import PoolKey, reported_facts
-from serve.gateway.scale import Scale
+from serve.gateway.pools import PoolKey, Scale, reported_facts
 from serve.routing.pool import Pool
 
 log = logging.getLogger("ray.serve.specgate.gateway")

@@ -10,8 +10,7 @@ from policies import PoolFacts
 from serve import VERSION
 from serve.config.gateway import GatewayConfig
 from serve.gateway.parts import Quarantine
-from serve.gateway.pools import PoolKey
-from serve.gateway.scale import Scale
+from serve.gateway.pools import PoolKey, Scale
 from serve.guard.attempt_result import AttemptResult
 from serve.limits.request_limits import Standing
 from serve.proxy.journal import Journal

@@ -19,7 +19,7 @@ from lab.sim import SimSettings
 from serve.dialects.api import dropped_header
 from serve.errors import InvalidRequestError
 from serve.gateway.endpoints import explanation
-from serve.gateway.hot_routes import hot_routes
+from serve.gateway.pipeline import hot_routes
 from serve.guard.attempt_result import AttemptResult
 from serve.routing.pool import Endpoint
 from serve.routing.remote_pool import RemotePool

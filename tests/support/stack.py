@@ -12,8 +12,7 @@ from policies import Policy
 from serve.access.principal import Authenticate, everybody
 from serve.config.compiled_policy import compile_for
 from serve.config.gateway import GatewayConfig
-from serve.gateway.hot_routes import hot_routes
-from serve.gateway.pipeline import Gateway
+from serve.gateway.pipeline import Gateway, hot_routes
 from serve.guard.attempt_result import ResultSink
 from serve.http1.allowance import Allowance
 from serve.http1.listener import AsgiApp, Listener

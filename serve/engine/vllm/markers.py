@@ -1,4 +1,4 @@
-"""Helpers of both kinds of parser plug-in: a tokenizer's marker ids, a request's tools, and the log."""
+"""The markers of tool calls in a tokenizer: checked before a replica is ready, and read by our parsers in vLLM."""
 
 from __future__ import annotations
 
@@ -8,17 +8,20 @@ import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from serve.errors import ConfigError
 from serve.parsing import GRAMMARS, Violation
 
 _log = logging.getLogger("ray.serve.specgate.parsing")
 _special_ids: weakref.WeakKeyDictionary[Any, dict[str, int]] = weakref.WeakKeyDictionary()  # by tokenizer
-_MARKERS = sorted(
+_TEXTS = sorted(
     {text for grammar in GRAMMARS.values() for text in (*grammar.lexicon.kinds, *grammar.token_ids.values())}
 )
 _TURNS = (
     "<|im_start|>", "<|im_end|>", "<|im_user|>", "<|im_assistant|>", "<|im_system|>", "<|user|>", "<|assistant|>",
     "<|observation|>", "<｜User｜>", "<｜Assistant｜>",
 )  # fmt: skip
+# The end of a turn is one token, too, where the grammar does not read it.
+_TURN_ENDS = dict.fromkeys(("kimi_k2", "qwen3_coder", "hermes"), ("<|im_end|>",))
 
 
 def special_ids(tokenizer: Any) -> Mapping[str, int]:
@@ -26,7 +29,7 @@ def special_ids(tokenizer: Any) -> Mapping[str, int]:
     ids = _special_ids.get(tokenizer)
     if ids is None:
         vocabulary = tokenizer.get_vocab()
-        ids = {text: vocabulary[text] for text in (*_MARKERS, *_TURNS) if text in vocabulary}
+        ids = {text: vocabulary[text] for text in (*_TEXTS, *_TURNS) if text in vocabulary}
         _special_ids[tokenizer] = ids
     return ids
 
@@ -91,3 +94,40 @@ def log_violations(grammar: str, violations: Iterable[Violation]) -> None:
             "%s: %s at character %d, call %s, %d characters",
             grammar, violation.kind, violation.position, violation.index, len(violation.raw),
         )  # fmt: skip
+
+
+# Markers that are a single token in models of each format. A tokenizer that splits them was converted wrongly, and no
+# parser or grammar would ever see a call. (transformers 5, for example, shifts Kimi's special ids by 1 to 3.) Models
+# that do not think may lack the tags of reasoning.
+MARKERS: Mapping[str, tuple[str, ...]] = {
+    name: (
+        *(text for text in grammar.token_ids.values() if text not in grammar.thinking_tags),
+        *_TURN_ENDS.get(name, ()),
+    )
+    for name, grammar in GRAMMARS.items()
+}
+
+
+def check_markers(tokenizer: Any, grammar: str, expected: Mapping[str, int]) -> None:
+    """Check that every marker of the grammar is one token, with the id that the pool's config states. The config may
+    state ids of markers beyond the grammar's own.
+
+    Raises:
+        ConfigError: A marker is missing, is split, or has another id.
+    """
+    vocabulary: Mapping[str, int] = tokenizer.get_vocab()
+    for marker in dict.fromkeys((*MARKERS.get(grammar, ()), *expected)):
+        if marker not in vocabulary:
+            raise ConfigError(
+                f"{marker!r} is not a token of this model's tokenizer, so {grammar} tool calls can't be read. "
+                "Check the model folder, the `grammar` of the model and, for Kimi, `tokenizer-mode: specgate_kimi`."
+            )
+        encoded = tokenizer.encode(marker, add_special_tokens=False)
+        if list(encoded) != [vocabulary[marker]] and grammar != "kimi_k2":
+            raise ConfigError(f"the tokenizer splits the marker {marker!r} into {list(encoded)}; it must be one token")
+        expected_id = expected.get(marker)
+        if expected_id is not None and vocabulary[marker] != expected_id:
+            raise ConfigError(
+                f"the tokenizer gives {marker!r} the id {vocabulary[marker]}, the pool's config says {expected_id}. "
+                "The model was trained on one of them; a conversion may have shifted the special ids."
+            )

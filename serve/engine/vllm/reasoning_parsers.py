@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -10,7 +11,6 @@ from vllm.parser.engine.adapters import ParserEngineReasoningAdapter
 from vllm.parser.engine.parser_engine import ReasoningEnd
 from vllm.reasoning.abs_reasoning_parsers import ReasoningParser
 
-from serve.engine.vllm.delta_message import delta_message
 from serve.engine.vllm.markers import (
     class_name,
     keep_markers,
@@ -20,10 +20,40 @@ from serve.engine.vllm.markers import (
     token_sequence,
     turn_ids,
 )
-from serve.engine.vllm.prompt_state import PromptState
 from serve.parsing import GRAMMARS, ReasoningSplit
 from serve.parsing.families import OUR_PARSER, USUAL, thinking_of
 from serve.parsing.parser import Parts
+
+
+def delta_message(**fields: Any) -> DeltaMessage | None:
+    """Returns a delta with the non-empty fields, or None if all are empty: vLLM then sends no chunk."""
+    present = {name: value for name, value in fields.items() if value}
+    return DeltaMessage(**present) if present else None
+
+
+class PromptState:
+    """The state in which prompts leave the model, by request: inside reasoning or not.
+
+    vLLM shows the prompt of a whole answer to the parser of the first choice only, and makes a new parser for every
+    choice; this store passes the result on to the others.
+
+    Requests cannot be the keys of a `WeakKeyDictionary`: pydantic models compare by value and are therefore not
+    hashable. Entries are keyed by `id()` instead, and a finalizer removes an entry before its id can be reused.
+    """
+
+    def __init__(self) -> None:
+        self._open: dict[int, bool] = {}
+
+    def get(self, request: Any) -> bool | None:
+        """Returns True if reasoning is open, False if it is closed, None if no parser has seen the prompt."""
+        return self._open.get(id(request))
+
+    def set(self, request: Any, is_open: bool) -> None:
+        """Store the state of a request's prompt; the first one counts."""
+        key = id(request)
+        if key not in self._open:
+            self._open[key] = is_open
+            weakref.finalize(request, self._open.pop, key, None)
 
 
 class SpecgateReasoningParser(ParserEngineReasoningAdapter):  # type: ignore[misc,unused-ignore]

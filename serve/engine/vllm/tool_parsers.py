@@ -25,9 +25,8 @@ from vllm.tool_parsers import ToolParserManager
 from vllm.tool_parsers.abstract_tool_parser import ToolParser
 from vllm.tool_parsers.structural_tag_registry import SUPPORTED_STRUCTURAL_TAG_MODELS
 
-from serve.engine.vllm.delta_message import delta_message
 from serve.engine.vllm.markers import class_name, declared, keep_markers, log_violations, marker_ids, shows_hidden
-from serve.engine.vllm.reasoning_parsers import REASONING_PARSERS
+from serve.engine.vllm.reasoning_parsers import REASONING_PARSERS, delta_message
 from serve.parsing import (
     GRAMMARS,
     CallArguments,

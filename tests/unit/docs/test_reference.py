@@ -13,7 +13,7 @@ from docs._generate import cli, configuration, http_api, metrics, pages
 from policies.classes import GROUPS, KINDS, MODIFIERS
 from policies.decide import REASONS
 from serve.admin.authorization import ADMIN_PORT, DATA_PORT
-from serve.gateway.cross_site import EXPOSED
+from serve.gateway.cors import EXPOSED
 from serve.guard.core import Outcome
 
 DOCS = pages.DOCS

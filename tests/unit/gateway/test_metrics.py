@@ -10,7 +10,7 @@ from prometheus_client.samples import Sample
 
 from serve.config.gateway import GatewayConfig
 from serve.gateway.metrics import ReplicaMetrics, Vitals
-from serve.gateway.scale import Scale
+from serve.gateway.pools import Scale
 from serve.http1.allowance import Allowance
 from serve.routing.pool import Endpoint, Occupancy
 from serve.telemetry.metrics import Metrics

@@ -7,18 +7,20 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from serve.dialects.table import DIALECTS
 from support.holds import as_hold
 
 from serve.access.principal import Authenticate, everybody
 from serve.config.compiled_policy import compile_for
 from serve.config.gateway import GatewayConfig
 from serve.config.rate_limits import RateLimitsConfig
+from serve.dialects.api import DialectApi
 from serve.errors import InvalidApiKeyError
-from serve.gateway.hot_routes import hot_routes
-from serve.gateway.pipeline import Gateway
+from serve.gateway.pipeline import Gateway, hot_routes
 from serve.http1.asgi import Sink
 from serve.limits.accounts import NULL_ACCOUNTS, Accounts, AnyAccounts
 from serve.limits.actor import connect
+from serve.proxy.exchange import Api
 from serve.proxy.upstream import UpstreamResponse
 from serve.quarantine.live import LivePolicy
 from serve.routing.fair_queue import Asker
@@ -275,3 +277,30 @@ async def test_a_replica_serves_as_many_at_once_as_it_may() -> None:
     upstream.waits.set()
     assert (status, (await first)[0]) == (429, 200)
     assert (await ask(gateway, CHAT))[0] == 200
+
+
+class Responder:
+    """Notes in which API it is asked."""
+
+    def __init__(self) -> None:
+        self.apis: list[Api] = []
+
+    async def respond(self, api: Api, *asgi: Any) -> None:
+        self.apis.append(api)
+
+
+def test_chat_and_text_completions_go_to_the_gateway_itself() -> None:
+    gateway: Any = Responder()
+    routes = hot_routes(gateway)
+    assert routes["/v1/chat/completions"] is routes["/v1/completions"] is gateway
+
+
+@pytest.mark.parametrize("path", DIALECTS)
+async def test_each_request_in_another_api_has_a_translation_of_its_own(path: str) -> None:
+    gateway: Any = Responder()
+    app = hot_routes(gateway)[path]
+    for _ in range(2):
+        await app({}, None, None)  # type: ignore[arg-type]
+    first, second = gateway.apis
+    assert isinstance(first, DialectApi)
+    assert first is not second

@@ -16,7 +16,7 @@ from serve.config.gateway import GatewayConfig
 from serve.config.qualifications import EngineVerdict, key_of, write_qualification
 from serve.errors import ConfigError, PoolUnavailableError
 from serve.gateway.policy_updates import PolicyUpdates, Stamp, stamp_of
-from serve.gateway.scale import Scale
+from serve.gateway.pools import Scale
 
 POOLS = {"p": {"kind": "remote", "url": "http://192.0.2.1:8000"}}
 CONFIG = GatewayConfig.parse({"models": {"m": {"family": "qwen3", "grammar": "hermes", "pools": POOLS}}})

@@ -8,7 +8,7 @@ import fastapi
 import pytest
 from support.stack import listening
 
-from serve.engine.routes import ENGINE_ROUTES
+from serve.engine.replica import ENGINE_ROUTES
 from serve.http1.asgi import AsgiMessage, Receive, Scope, Send
 from serve.http1.listener import AllowedRoutes
 

@@ -178,7 +178,7 @@ def test_what_ends_a_request_from_outside_is_no_fault(
 
 ROOT = Path(__file__).parents[3]
 # What runs beside requests and gets none of their words: an exception's text may help there.
-BESIDE = {"serve/gateway/part.py", "serve/gateway/engine_watch.py"}
+BESIDE = {"serve/gateway/parts.py", "serve/gateway/engine_watch.py"}
 FOLDERS = ["dialects", "guard", "http1", "parsing", "proxy", "request", "routing", "shadow", "stream", "tokenizer"]
 PATH = {"serve/gateway/endpoints.py", "serve/gateway/pipeline.py"}
 # They tell errors that hold our own words alone: that no engine is free or answers; Ray's of a replica that is gone.

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from serve.config.gateway import GatewayConfig
-from serve.gateway.scale import Scale
+from serve.gateway.pools import Scale
 
 POOLS: dict[str, Any] = {
     "fixed": {"kind": "sim", "replicas": 2},

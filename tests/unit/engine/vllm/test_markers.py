@@ -2,7 +2,7 @@
 
 import pytest
 
-from serve.engine.vllm.marker_check import MARKERS, check_markers
+from serve.engine.vllm.markers import MARKERS, check_markers
 from serve.errors import ConfigError
 
 

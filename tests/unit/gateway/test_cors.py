@@ -5,7 +5,7 @@ from typing import Any
 import httpx
 import pytest
 
-from serve.gateway.cross_site import InferenceCors, with_cors
+from serve.gateway.cors import InferenceCors, with_cors
 
 ORIGIN = {"origin": "https://app.example.com"}
 

@@ -6,6 +6,7 @@ uvicorn accepts, lists and drains the connections; this is the protocol that it 
 import asyncio
 import enum
 import logging
+import select
 import socket
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -197,8 +198,12 @@ class ServerProtocol(asyncio.Protocol):
 
     def _check_deadline(self) -> None:
         self._deadline_timer = self._loop.call_later(_DEADLINE_CHECK_S, self._check_deadline)
-        if self._reading_paused or self._lifetime is _CLOSED:
-            return  # the client waits for us
+        if self._lifetime is _CLOSED:
+            return
+        if self._reading_paused:  # the client waits for us, and its end behind what is unread is no event
+            if self._has_left():
+                self._transport.close()
+            return
         waited_s = self._loop.time() - self._waiting_since
         if self._parser.parsing is BODY and len(self._cycles) == 1:
             self._check_body(self._cycles[0], waited_s)
@@ -206,6 +211,12 @@ class ServerProtocol(asyncio.Protocol):
             self._close_with(RequestTimeoutError(f"The request's head was not complete after {_HEAD_TIMEOUT_S:g} s."))
         elif not self._cycles and waited_s > _KEEP_ALIVE_S:
             self._transport.close()
+
+    def _has_left(self) -> bool:
+        """Returns whether the client has closed the connection, or its sending half; the socket itself is asked."""
+        ends = select.poll()
+        ends.register(self._transport.get_extra_info("socket").fileno(), select.POLLRDHUP)
+        return bool(ends.poll(0))
 
     def _check_body(self, cycle: RequestResponseCycle, waited_s: float) -> None:
         if waited_s > _BODY_TIMEOUT_S:

@@ -176,6 +176,33 @@ async def test_half_a_request_behind_another_one_does_not_cut_its_stream(clock: 
             assert await response(reader) == (200, b"token " * 15)
 
 
+@own_loop
+@pytest.mark.parametrize("unread", [b"", HELLO * 3])
+@pytest.mark.parametrize("leave", [asyncio.StreamWriter.close, lambda writer: writer.transport.abort()])
+async def test_a_client_that_leaves_behind_pipelined_requests_is_noticed_during_the_first(
+    leave: Callable[[asyncio.StreamWriter], None], unread: bytes, clock: LoopClock
+) -> None:
+    begun, over = asyncio.Event(), asyncio.Event()
+
+    async def waits(_: Any, __: Any, ___: Any) -> None:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            over.set()
+
+    async with connecting(waits) as connect:
+        _, writer = await connect(HELLO * 2)
+        await begun.wait()
+        writer.write(unread)
+        await writer.drain()
+        await clock.advance(10)
+        assert not over.is_set(), "a client that only waits stays"
+        leave(writer)
+        async with asyncio.timeout(60), clock.hurrying(1):
+            await over.wait()
+
+
 async def test_one_connection_more_than_allowed_is_503_and_closed() -> None:
     async with connecting(allowance=Allowance(max_connections=2)) as connect:
         clients = [await connect(HELLO) for _ in range(2)]

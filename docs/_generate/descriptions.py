@@ -164,6 +164,7 @@ ROUTES: dict[tuple[str, str], str] = {
         "`pool`, `request_class`, `reason`, and `speculative` where a pool has both modes. Returns the list. Audited."
     ),
     ("GET", "/health"): "200 while the process runs, with its version.",
+    ("GET", "/version"): "specgate's version, as `{\"version\": ...}`: clients of vLLM ask there.",
     ("GET", "/ready"): (
         "200 if every pool has a running replica or may scale to zero, even if it is full; else 503. With the "
         "scope `observe`, the body lists the pools."

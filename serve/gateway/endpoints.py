@@ -95,6 +95,7 @@ class GatewayApi:
         router.add_api_route("/v1/models/{model:path}", self.model, methods=["GET", "HEAD"])
         router.add_api_route("/v1/route/explain", self.explain, methods=["POST"])
         router.add_api_route("/health", self.health, methods=["GET", "HEAD"])
+        router.add_api_route("/version", self.version, methods=["GET", "HEAD"])
         router.add_api_route("/ready", self.ready, methods=["GET", "HEAD"])
         return router
 
@@ -171,6 +172,10 @@ class GatewayApi:
     async def health(self) -> JSONResponse:
         """Returns 200 while this process serves, and specgate's version."""
         return JSONResponse({"status": "ok", "version": VERSION}, headers=_SERVER)
+
+    async def version(self) -> JSONResponse:
+        """Returns specgate's version, where clients of vLLM ask for that of an engine: pools may have several."""
+        return JSONResponse({"version": VERSION}, headers=_SERVER)
 
     async def ready(self, request: fastapi.Request) -> JSONResponse:
         """Returns 200 if every pool has a running replica or may have none, else 503. A full pool is up.

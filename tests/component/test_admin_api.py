@@ -109,7 +109,7 @@ def test_only_pages_and_health_need_no_key() -> None:
     lines = [
         (path, rule) for table in (DATA_PORT, ADMIN_PORT) for path, rules in table.items() for rule in rules.values()
     ]
-    assert {path for path, rule in lines if not rule.scope} == {"/", "/page/*", "/health", "/ready"}
+    assert {path for path, rule in lines if not rule.scope} == {"/", "/page/*", "/health", "/ready", "/version"}
 
 
 @pytest.mark.parametrize(("method", "path"), GUARDED)

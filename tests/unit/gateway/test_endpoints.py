@@ -1,6 +1,7 @@
 """A replica's routes beside the completions, without sockets: models, readiness, explanations, and the admin API's."""
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import fastapi
@@ -98,6 +99,13 @@ async def test_an_explanation_of_a_refusal_shows_it_with_load_too() -> None:
 @pytest.mark.parametrize(("body", "status"), [({**CHAT, "model": "other"}, 404), ({"messages": []}, 400)])
 async def test_explaining_refuses_what_a_completion_refuses(body: Any, status: int) -> None:
     assert (await ask(replica().app(), "/v1/route/explain", body)).status_code == status
+
+
+async def test_clients_of_vllm_that_ask_for_a_version_without_a_key_learn_specgates(tmp_path: Path) -> None:
+    access = {"mode": "required", "state_dir": str(tmp_path)}
+    answer = await ask(replica(access=access).app(), "/version")
+    assert (answer.status_code, answer.json()) == (200, {"version": VERSION})
+    assert answer.headers["server"] == f"specgate/{VERSION}"
 
 
 async def test_a_replica_is_ready_when_every_pool_is_up() -> None:

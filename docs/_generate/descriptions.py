@@ -39,7 +39,10 @@ DESCRIPTIONS: dict[str, str] = {
     "models.MODEL.pools.POOL.autoscaling": "Let the number of replicas follow the load.",
     "models.MODEL.pools.POOL.graceful_shutdown_timeout_s": "Time for a replaced replica to finish its streams.",
     "models.MODEL.pools.POOL.health_check_period_s": "Seconds between Ray Serve's health checks of a replica.",
-    "models.MODEL.pools.POOL.health_check_timeout_s": "A health check that takes longer counts as failed.",
+    "models.MODEL.pools.POOL.health_check_timeout_s": (
+        "A health check that takes longer counts as failed; three in a row replace the replica. vLLM's engine core "
+        "answers it between two steps."
+    ),
     "models.MODEL.pools.POOL.ray_actor_options": (
         "Resources of one replica, in Ray's words: `num_gpus`, `num_cpus` (default 1), `resources`."
     ),
@@ -164,7 +167,7 @@ ROUTES: dict[tuple[str, str], str] = {
         "`pool`, `request_class`, `reason`, and `speculative` where a pool has both modes. Returns the list. Audited."
     ),
     ("GET", "/health"): "200 while the process runs, with its version.",
-    ("GET", "/version"): "specgate's version, as `{\"version\": ...}`: clients of vLLM ask there.",
+    ("GET", "/version"): 'specgate\'s version, as `{"version": ...}`: clients of vLLM ask there.',
     ("GET", "/ready"): (
         "200 if every pool has a running replica or may scale to zero, even if it is full; else 503. With the "
         "scope `observe`, the body lists the pools."

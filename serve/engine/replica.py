@@ -81,10 +81,15 @@ class VllmReplica:
         return {ONGOING: self._listener.ongoing}
 
     async def check_health(self) -> None:
-        """Ray Serve's hook: replaces the replica if this raises."""
+        """Ray Serve's hook: replaces the replica if this raises, or takes longer than `health_check_timeout_s`, thrice.
+
+        vLLM's own check tells whether the engine core has died. One that stands still is found by a question that it
+        answers between two steps, whatever the answer.
+        """
         write_now()
         self._listener.check()
         await self._engine.client.check_health()
+        await self._engine.client.is_sleeping()
 
     async def _end_with_engine(self) -> None:
         """Ends this process when its engine has died.

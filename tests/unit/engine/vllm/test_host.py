@@ -65,6 +65,7 @@ def test_a_request_to_an_engine_that_has_died_is_told_so() -> None:
         (AsyncLLM.from_vllm_config, 0, ["vllm_config", "usage_context", "disable_log_stats", "enable_log_requests"]),
         (AsyncLLM.get_supported_tasks, 1, []),
         (AsyncLLM.check_health, 1, []),
+        (AsyncLLM.is_sleeping, 1, []),
         (AsyncLLM.shutdown, 1, ["timeout"]),
         (AsyncLLM.get_tokenizer, 1, []),
         (build_app, 3, []),

@@ -160,7 +160,7 @@ class _Run:
     async def _exchange(self, gateway: Leases, board: LoadBoard) -> None:
         reporter: Reporter[Figures, Figures] = Reporter(
             board.take,
-            lambda: Figures(queues={_POOL: gateway.report()}),
+            lambda: Figures(queues={_POOL: gateway.queue.report()}),
             lambda others: gateway.merge(others.queues[_POOL]),
             "the board", "", log,
         )  # fmt: skip

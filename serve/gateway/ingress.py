@@ -22,7 +22,7 @@ from serve.errors import GatewayError
 from serve.gateway.cors import InferenceCors, with_cors
 from serve.gateway.endpoints import GatewayApi, as_operator, error_response
 from serve.gateway.engine_watch import EngineWatch
-from serve.gateway.metrics import ReplicaMetrics, Vitals
+from serve.gateway.metrics import ReplicaMetrics
 from serve.gateway.parts import (
     Part,
     access_of,
@@ -115,8 +115,10 @@ class GatewayReplica:
         )
         self._api = GatewayApi(settings, self._scale, self._gateway, self.pools, self.updates, metrics)
         self._failures = Counter[str]()
-        vitals = Vitals(self.allowance, lambda: self.updates.refused, self._advisories_age_days, self._failures)
-        replica_metrics = ReplicaMetrics(metrics, self._scale, self.pools, vitals)
+        replica_metrics = ReplicaMetrics(
+            metrics, self._scale, self.pools, self.allowance, lambda: self.updates.refused, self._advisories_age_days,
+            self._failures,
+        )  # fmt: skip
         self._parts = [  # closed in the other direction: what is reported last may still need what stands before it
             Part(close=upstream.close),
             Part(close=self._close_pools),

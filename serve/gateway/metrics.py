@@ -4,7 +4,6 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
 
 from serve.config.access import PRIORITIES
 from serve.gateway.pools import PoolKey, Scale
@@ -16,23 +15,6 @@ _LAG_PERIOD_S = 0.25
 _LAG_BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5)
 
 
-@dataclass(frozen=True, slots=True)
-class Vitals:
-    """The state of a replica besides its pools.
-
-    Attributes:
-        allowance: Counts the bytes of requests' bodies.
-        refused_update: Returns why the last update of the policy was refused; None if it was adopted.
-        advisories_age_days: Returns the days since the advisories were last gone through; None if nobody has said.
-        failures: How often each part has failed, by its name.
-    """
-
-    allowance: Allowance
-    refused_update: Callable[[], str | None]
-    advisories_age_days: Callable[[], int | None] = lambda: None
-    failures: Mapping[str, int] = field(default_factory=dict)
-
-
 class ReplicaMetrics:
     """Shows the occupancy of every pool, and how the replica itself is.
 
@@ -40,17 +22,29 @@ class ReplicaMetrics:
         metrics: Get the metrics.
         scale: Says how many replicas each pool should have.
         pools: All pools.
-        vitals: The rest.
+        allowance: Counts the bytes of requests' bodies.
+        refused_update: Returns why the last update of the policy was refused; None if it was adopted.
+        advisories_age_days: Returns the days since the advisories were last gone through; None if nobody has said.
+        failures: How often each part has failed, by its name.
     """
 
-    def __init__(self, metrics: Metrics, scale: Scale, pools: Mapping[PoolKey, Pool], vitals: Vitals) -> None:
+    def __init__(
+        self,
+        metrics: Metrics,
+        scale: Scale,
+        pools: Mapping[PoolKey, Pool],
+        allowance: Allowance,
+        refused_update: Callable[[], str | None],
+        advisories_age_days: Callable[[], int | None],
+        failures: Mapping[str, int],
+    ) -> None:
         def each(value: Callable[[Occupancy], int | None]) -> Reading:
             return lambda: (
                 (key, number) for key, pool in pools.items() if (number := value(pool.occupancy())) is not None
             )
 
         def age() -> Iterator[tuple[tuple[()], float]]:
-            if (days := vitals.advisories_age_days()) is not None:
+            if (days := advisories_age_days()) is not None:
                 yield (), float(days)
 
         def waiting() -> Iterator[tuple[tuple[str, str, str], float]]:
@@ -84,11 +78,11 @@ class ReplicaMetrics:
             ),
             (
                 "specgate_request_bodies_bytes", "Bytes of requests' bodies that are held", (),
-                lambda: [((), vitals.allowance.held_bytes)],
+                lambda: [((), allowance.held_bytes)],
             ),
             (
                 "specgate_policy_update_refused", "1 if the last update was refused", (),
-                lambda: [((), float(vitals.refused_update() is not None))],
+                lambda: [((), float(refused_update() is not None))],
             ),
             (
                 "specgate_advisories_age_days", "Days since the least recently checked advisory was checked", (), age,
@@ -97,7 +91,7 @@ class ReplicaMetrics:
             metrics.read("gauge", name, description, labels, reading)
         metrics.read(
             "counter", "specgate_background_failures_total", "Failures of background tasks, which restart",
-            ("part",), lambda: [((part,), float(count)) for part, count in vitals.failures.items()],
+            ("part",), lambda: [((part,), float(count)) for part, count in failures.items()],
         )  # fmt: skip
         self._lag = metrics.histogram("specgate_event_loop_lag_seconds", "How late the event loop is", _LAG_BUCKETS_S)
 

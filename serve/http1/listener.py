@@ -34,7 +34,8 @@ class Listener:
     def __init__(self, host: str, key: str = "", port: int = 0) -> None:
         self.host = host
         self.key = key or secrets.token_urlsafe(24)
-        self._socket = socket.create_server((host, port), family=_family(host), backlog=2048)
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        self._socket = socket.create_server((host, port), family=family, backlog=2048)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.port: int = self._socket.getsockname()[1]
         self._server: uvicorn.Server | None = None
@@ -124,10 +125,6 @@ def node_address() -> str:
 def url_of(host: str, port: int) -> str:
     """Returns a base URL, also for an IPv6 address."""
     return f"http://{f'[{host}]' if ':' in host else host}:{port}"
-
-
-def _family(host: str) -> socket.AddressFamily:
-    return socket.AF_INET6 if ":" in host else socket.AF_INET
 
 
 class AllowedRoutes:

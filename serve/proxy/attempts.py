@@ -423,18 +423,8 @@ class Attempts:
             tell_beginning(span, response, time.monotonic() - sent_s)
             if request.charge.counts:  # or one span of eight would have it
                 held.at_end(partial(tell_usage, span, meter))
-        stages = (
-            out.ids or PASS,  # takes ids of tokens out of the bytes
-            sent.last_frames(),  # keeps what the load learns from
-            out.drafts,  # takes the report on drafts out, of which clients must not learn
-            request.continued or PASS,  # makes a continuation the whole answer
-            meter,  # measures the usage
-            out.usage,  # takes the usage out, if the client has not asked for it
-            out.rename,  # puts our name of the model in place of the engine's
-            out.reader,  # reads raw text, if the engine hands that on
-        )
         several = request.features.n > 1 or is_list(request.parsed.prompt)
-        return Attempt(slot.candidate, response, out.ids, stages, several)
+        return Attempt(slot.candidate, response, out.ids, out.stages(sent.last_frames()), several)
 
     def _span(self, request: RoutedRequest, slot: _Slot, number: int, headers: dict[str, str], held: Held) -> Span:
         """Begins the span of an attempt, and adds its context to the headers."""

@@ -52,25 +52,32 @@ class _Pool(NamedTuple):
 
 
 class Outgoing(Struct, frozen=True):
-    """The parts of an attempt.
+    """What is sent in an attempt, and the stages that its answer passes first; most of these let everything pass.
 
     Attributes:
         patch: Of the request's body.
-        ids: Takes the ids of the answer's tokens out, if they are asked for.
-        meter: Of the answer's usage.
-        rename: Puts our name of the model into the answer, if the engine has another.
-        reader: Reads the answer's raw text, if the engine does not parse it.
-        drafts: Takes out what the engine reports of its drafts, unless the caller is to see it.
+        ids: Takes the ids of tokens out of the bytes, if we ask for them.
+        drafts: Takes the report on drafts out, unless the caller is to see it.
+        continued: Makes a continuation the whole answer.
+        meter: Measures the usage.
         usage: Takes the usage out of a stream, unless the client has asked for it.
+        rename: Puts our name of the model in place of the engine's.
+        reader: Reads raw text, if the engine hands that on.
     """
 
     patch: BodyPatch
     ids: TokenIds | None
+    drafts: Stage
+    continued: Stage
     meter: AnyMeter
+    usage: Stage
     rename: Stage
     reader: Stage
-    drafts: Stage
-    usage: Stage
+
+    def stages(self, last_frames: Stage) -> tuple[Stage, ...]:
+        """Returns the stages in their order, with the one that keeps what the load learns from."""
+        ids = self.ids or PASS
+        return ids, last_frames, self.drafts, self.continued, self.meter, self.usage, self.rename, self.reader
 
 
 class OutgoingRequests:
@@ -161,7 +168,7 @@ class OutgoingRequests:
         drafts = PASS if request.sees_drafts else WITHOUT_DRAFTS
         reader = raw.reader(parsed, reports=request.guarded) if raw else PASS
         usage = PASS if request.wants_usage else WITHOUT_USAGE
-        return Outgoing(patch, ids, meter, rename, reader, drafts, usage)
+        return Outgoing(patch, ids, drafts, request.continued or PASS, meter, usage, rename, reader)
 
     def headers(self, request: RoutedRequest, endpoint: Endpoint, number: int) -> dict[str, str]:
         """Returns the headers of an attempt; engines mix up requests that share an id, so that each has its own."""

@@ -19,27 +19,13 @@ from serve.request.media import MediaRules
 
 REFUSE = "refuse"
 STRIP = "strip"
-# docs/reference/http-api.md shows this table; `requests.pass_fields` lets a field through.
-ACTIONS = {
-    **dict.fromkeys(
-        ("kv_transfer_params", "ec_transfer_params", "bootstrap_host", "bootstrap_port", "bootstrap_room",
-         "logits_processors", "custom_logit_processor", "lora_path", "chat_template", "guided_decoding_backend",
-         "prompt_embeds", "input_embeds", "media_io_kwargs", "mm_processor_kwargs", "prompt_logprobs",
-         "use_beam_search", "api_base", "base_url", "api_key", "user_config", "extra_headers",
-         "fallbacks", "model_list", "litellm_params", "custom_llm_provider", "vertex_credentials",
-         "mock_response", "mock_tool_calls", "mock_timeout", "mock_delay", "mock_testing_fallbacks", "guardrails",
-         "litellm_credential_name", "aws_access_key_id", "aws_secret_access_key", "aws_session_token",
-         "azure_ad_token"),
-        REFUSE,
-    ),
-    **dict.fromkeys(
-        ("request_id", "rid", "session_id", "priority", "data_parallel_rank", "cache_salt", "vllm_xargs",
-         "extra_body"),  # in it, other gateways would find what is refused above
-        STRIP,
-    ),
-}  # fmt: skip
-
+_STRIPPED = frozenset(
+    {"request_id", "rid", "session_id", "priority", "data_parallel_rank", "cache_salt", "vllm_xargs",
+     "extra_body"}  # in the last, other gateways would find what is refused
+)  # fmt: skip
 _NAMES, _ABSENT = EngineFields.__struct_fields__, EngineFields.__struct_defaults__
+# docs/reference/http-api.md shows this table; `requests.pass_fields` lets a field through.
+ACTIONS = {name: STRIP if name in _STRIPPED else REFUSE for name in _NAMES}
 _SEVERAL_PROMPTS = re.compile(rb'\s*\[\s*["\[]')
 _LOGIT_BIAS_BYTES = 16 * 1024
 _STOP_BYTES = 64 * 1024  # more than any list of texts or tokens to stop at

@@ -2,14 +2,12 @@
 
 import asyncio
 import logging
-from collections import Counter
 from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from serve.config.access import RequestPriority
 from serve.routing.fair_queue import ANONYMOUS, Asker, QueueReport, Turn
 from serve.routing.pool import NOWHERE, Endpoint, Hold
 from serve.routing.waiting_room import Place, WaitingRoom, WaitingTerms
@@ -68,6 +66,7 @@ class Leases:
         slots: Returns the slots of the pool; None if that is unknown.
 
     Attributes:
+        queue: Who waits, and who is next.
         requests: Requests that hold a slot or wait for one.
     """
 
@@ -85,6 +84,7 @@ class Leases:
         self._idle: list[Lease] = []
         reservable = slots if interchangeable else None
         self._room = WaitingRoom[Lease](terms or WaitingTerms(), label, self._pass_on, reservable)
+        self.queue = self._room.queue
         self._reserve: Reserve | None = None  # how the last request would have reserved
         self._reservations: dict[asyncio.Task[Lease], None] = {}  # interchangeable ones, under way, oldest first
         self._releases: set[asyncio.Task[None]] = set()
@@ -95,17 +95,9 @@ class Leases:
         """True if a request would get a slot at once."""
         return bool(self._idle)
 
-    def waiting(self) -> Counter[tuple[str, RequestPriority]]:
-        """Returns how many requests wait for a slot, by tenant and priority."""
-        return self._room.queue.counts()
-
-    def report(self) -> QueueReport:
-        """Returns what other gateway replicas should know of the queue."""
-        return self._room.queue.report()
-
     def merge(self, others: QueueReport) -> None:
         """Takes what other gateway replicas say of theirs."""
-        self._room.queue.merge(others)
+        self.queue.merge(others)
         self._seek()
 
     @property
@@ -131,9 +123,9 @@ class Leases:
         """Takes a slot, to be given back; arguments and errors as of `hold`."""
         self.requests += 1
         try:
-            lease = self._take_idle(url, avoid) if self._room.queue.may_have(asker) else None
+            lease = self._take_idle(url, avoid) if self.queue.may_have(asker) else None
             if lease is not None:
-                return lease, self._room.charge(asker)
+                return lease, self.queue.charge(asker)
             if avoid:  # what others give back or reserve may be where it has failed
                 lease, turn = await self._room.wait_alone(reserve(), asker)
                 self._all.add(lease)

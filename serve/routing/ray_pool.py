@@ -71,7 +71,7 @@ class RayPool:
         return len(metadata_of_running(*self._deployment))
 
     def report(self) -> QueueReport:
-        return self._leases.report()
+        return self._leases.queue.report()
 
     def merge(self, others: QueueReport) -> None:
         self._leases.merge(others)
@@ -98,7 +98,7 @@ class RayPool:
     def occupancy(self) -> Occupancy:
         engines = tuple(_endpoint(metadata) for metadata in metadata_of_running(*self._deployment))
         leases = self._leases
-        return Occupancy(self._slots(), leases.held, leases.waiting(), engines)
+        return Occupancy(self._slots(), leases.held, leases.queue.counts(), engines)
 
     async def facts(self) -> Mapping[str, Any]:
         if not self._handle.is_initialized:

@@ -66,7 +66,7 @@ class RemotePool:
         self._usable = list(self._addresses.values())
         self._outages = Outages(clock)
         self._taken = 0
-        self.on_silence: Callable[[str], None] = _nothing
+        self.on_silence: Callable[[str], object] = lambda _: None
         self._key = key
         self._facts = facts
         self._slots = slots
@@ -80,7 +80,7 @@ class RemotePool:
     @property
     def addresses(self) -> tuple[Endpoint, ...]:
         """All addresses, with the key of this moment."""
-        return tuple(self._keyed(address) for address in self._addresses.values())
+        return tuple(self.endpoint_of(address) for address in self._addresses.values())
 
     @property
     def ready(self) -> bool:
@@ -157,16 +157,12 @@ class RemotePool:
         address.held += 1
         self._taken += 1
         address.last = self._taken
-        return address, self._room.charge(asker)
+        return address, self._room.queue.charge(asker)
 
     def give_back(self, address: _Address) -> None:
         """Frees a slot, or leaves it to a request that waits."""
         address.held -= 1
         self._hand_out()
-
-    def endpoint_of(self, address: _Address) -> Endpoint:
-        """Returns an address, with the key of this moment."""
-        return self._keyed(address)
 
     def _hand_out(self) -> None:
         while len(self._room):
@@ -194,7 +190,8 @@ class RemotePool:
     async def close(self) -> None:
         """Does nothing: no slot is held."""
 
-    def _keyed(self, address: _Address) -> Endpoint:
+    def endpoint_of(self, address: _Address) -> Endpoint:
+        """Returns an address, with the key of this moment."""
         if self._key is not None and (key := self._key()) != address.endpoint.key:
             address.endpoint = replace(address.endpoint, key=key)
         return address.endpoint
@@ -216,7 +213,9 @@ class RemotePool:
         free = [address for address in present if address.held < self._share]
         if not free:
             return None
-        return next((each for each in free if each.endpoint.url == wanted), None) or min(free, key=_business)
+        return next((each for each in free if each.endpoint.url == wanted), None) or min(
+            free, key=lambda each: (each.held, each.last)
+        )
 
     def _of_session(self, affinity: Affinity) -> str:
         """Returns the URL where a session's turns go: what it is for one, no other's coming or going changes."""
@@ -235,14 +234,6 @@ class RemotePool:
 
 def _without(present: list[_Address], avoid: frozenset[str]) -> list[_Address]:
     return [address for address in present if address.endpoint.url not in avoid] or present
-
-
-def _business(address: _Address) -> tuple[int, int]:
-    return address.held, address.last
-
-
-def _nothing(_: str) -> None:
-    """Does nothing."""
 
 
 def _place(session: str, url: str) -> bytes:

@@ -118,11 +118,7 @@ class WaitingRoom(Generic[T]):
                 slot = await reserving
         except TimeoutError as error:
             raise self._none_free() from error
-        return slot, self.charge(asker)
-
-    def charge(self, asker: Asker) -> Turn:
-        """Charges a tenant for a request that gets a slot without waiting."""
-        return self.queue.charge(asker)
+        return slot, self.queue.charge(asker)
 
     def hand_out(self, slot: T) -> bool:
         """Gives a slot to the request that is next; returns False if none waits that may have it."""

@@ -9,7 +9,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
 from serve.config.gateway import GatewayConfig
-from serve.gateway.metrics import ReplicaMetrics, Vitals
+from serve.gateway.metrics import ReplicaMetrics
 from serve.gateway.pools import Scale
 from serve.http1.allowance import Allowance
 from serve.routing.pool import Endpoint, Occupancy
@@ -33,7 +33,13 @@ class Pool:
         return self._occupancy
 
 
-def shown(vitals: Vitals, use: Callable[[ReplicaMetrics], None] = lambda _: None) -> dict[str, list[Sample]]:
+def shown(
+    use: Callable[[ReplicaMetrics], None] = lambda _: None,
+    *,
+    held_bytes: int = 0,
+    refused: str | None = None,
+    days: int | None = None,
+) -> dict[str, list[Sample]]:
     """Returns each metric's samples."""
     pools = {
         ("m", "fixed"): Pool(16, 3, 5, engines=1),
@@ -41,7 +47,8 @@ def shown(vitals: Vitals, use: Callable[[ReplicaMetrics], None] = lambda _: None
         ("m", "remote"): Pool(32, 1, 0, engines=1),
     }
     metrics = Metrics()
-    use(ReplicaMetrics(metrics, Scale(CONFIG), pools, vitals))  # type: ignore[arg-type]
+    allowance = Allowance(held_bytes=held_bytes)
+    use(ReplicaMetrics(metrics, Scale(CONFIG), pools, allowance, lambda: refused, lambda: days, {}))  # type: ignore[arg-type]
     families = text_string_to_metric_families(metrics.exposition().decode())
     return {family.name: family.samples for family in families}
 
@@ -56,14 +63,14 @@ def values(reply: dict[str, list[Sample]], name: str) -> dict[str, float]:
 
 
 def test_each_pool_shows_how_full_it_is_and_what_it_should_have() -> None:
-    reply = shown(Vitals(Allowance(), lambda: None))
+    reply = shown()
     assert values(reply, "specgate_pool_replicas") == {"fixed": 1, "elastic": 0, "remote": 1}
     assert values(reply, "specgate_pool_replicas_wanted") == {"fixed": 2, "elastic": 0, "remote": 1}
     assert values(reply, "specgate_pool_slots_held") == {"fixed": 3, "elastic": 0, "remote": 1}
 
 
 def test_what_waits_is_told_by_priority() -> None:
-    reply = shown(Vitals(Allowance(), lambda: None))
+    reply = shown()
     waiting = by_labels(reply["specgate_pool_waiting"], "pool", "priority")
     assert waiting["fixed", "batch"] == 5
     assert waiting["fixed", "interactive"] == 1
@@ -71,22 +78,22 @@ def test_what_waits_is_told_by_priority() -> None:
 
 
 def test_slots_are_those_of_the_pool_and_unknown_ones_are_not_shown() -> None:
-    reply = shown(Vitals(Allowance(), lambda: None))
+    reply = shown()
     assert values(reply, "specgate_pool_slots") == {"fixed": 16, "remote": 32}
 
 
 @pytest.mark.parametrize(("refused", "value"), [(None, 0), ("unknown key", 1)])
 def test_a_refused_update_of_the_policy_shows(refused: str | None, value: int) -> None:
-    assert values(shown(Vitals(Allowance(), lambda: refused)), "specgate_policy_update_refused") == {"": value}
+    assert values(shown(refused=refused), "specgate_policy_update_refused") == {"": value}
 
 
 def test_held_bodies_show() -> None:
-    reply = shown(Vitals(Allowance(held_bytes=77), lambda: None))
+    reply = shown(held_bytes=77)
     assert values(reply, "specgate_request_bodies_bytes") == {"": 77}
 
 
 def test_lag_of_the_event_loop_is_a_histogram() -> None:
-    reply = shown(Vitals(Allowance(), lambda: None), lambda metrics: metrics.loop_lagged(0.03))
+    reply = shown(lambda metrics: metrics.loop_lagged(0.03))
     samples = {
         (sample.name, sample.labels.get("le")): sample.value for sample in reply["specgate_event_loop_lag_seconds"]
     }
@@ -97,5 +104,4 @@ def test_lag_of_the_event_loop_is_a_histogram() -> None:
 
 @pytest.mark.parametrize(("days", "value"), [(3, {"": 3.0}), (None, {})])
 def test_the_age_of_the_advisories_is_shown_if_anybody_checked_them(days, value) -> None:
-    vitals = Vitals(Allowance(), lambda: None, lambda: days)
-    assert values(shown(vitals), "specgate_advisories_age_days") == value
+    assert values(shown(days=days), "specgate_advisories_age_days") == value

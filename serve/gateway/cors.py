@@ -20,9 +20,7 @@ _PREFLIGHT_VALID_S = 600
 def with_cors(app: AsgiApp, origins: Sequence[str]) -> AsgiApp:
     """Returns the app with preflights answered, and headers that let pages of some sites read its responses.
 
-    Args:
-        app: Any app.
-        origins: The sites, or `*`; without any, the app is returned as it is.
+    `origins` are the sites, or `*`; without any, the app is returned as it is.
     """
     return _with_cors(app, origins) if origins else app
 

@@ -72,11 +72,8 @@ OFF = Part()
 async def running(parts: Sequence[Part], failed: Callable[[str], None] = lambda _: None) -> AsyncIterator[None]:
     """Runs parts for as long as the context lasts, and then closes all of them, the last one first.
 
-    A part whose `run` fails is logged and begins again; the others, and the requests, go on.
-
-    Args:
-        parts: The parts.
-        failed: Told the name of each that failed.
+    A part whose `run` fails is logged and begins again; the others, and the requests, go on. `failed` is told the name
+    of each that failed.
     """
     async with AsyncExitStack() as closing:
         for part in parts:

@@ -136,11 +136,7 @@ class Gateway:
     async def respond(self, api: Api, scope: Scope, receive: Receive, send: Send) -> None:
         """Responds to one POST whose body is, or stands for, that of a chat or text completion.
 
-        Args:
-            api: That the client speaks; for this request alone, unless it is `CHAT`.
-            scope: ASGI's.
-            receive: ASGI's.
-            send: ASGI's.
+        `api` is for this request alone, unless it is `CHAT`.
         """
         if self._burst.is_crowd():  # hundreds of clients may ask at the same moment
             await turn()
@@ -216,11 +212,6 @@ class Gateway:
 
     async def read(self, body: bytes, headers: Mapping[str, str], principal: Principal) -> ReadRequest:
         """Returns what a body holds; a long one is read beside the event loop.
-
-        Args:
-            body: Of a chat or text completion.
-            headers: From `request_headers`.
-            principal: Who asks.
 
         Raises:
             GatewayError: The request is wrong.
@@ -388,9 +379,7 @@ def _is_of_memory(error: BaseException) -> bool:
 def hot_routes(gateway: Gateway, context_of: ContextOf = lambda _: None) -> dict[str, AsgiApp]:
     """Returns the apps that respond to completions, by the path of their POST requests; they bypass the web framework.
 
-    Args:
-        gateway: Serves them.
-        context_of: Returns the tokens of a model's context, given any of its names, if they are known.
+    `context_of` returns the tokens of a model's context, given any of its names, if they are known.
     """
 
     def translating(dialect: Dialect) -> AsgiApp:

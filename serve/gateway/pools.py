@@ -28,10 +28,7 @@ def build_pools(
 ) -> dict[PoolKey, Pool]:
     """Returns every pool of the configuration.
 
-    Args:
-        config: The gateway's configuration.
-        handles: The deployments of the pools that run in this cluster.
-        gateways: Gateway replicas, which share what a remote pool takes.
+    `handles` are the deployments of those that run in this cluster; all `gateways` share what a remote pool takes.
 
     Raises:
         ConfigError: The key of a remote pool is missing.
@@ -78,8 +75,7 @@ class Scale:
     def read(self, given: Any) -> Mapping[PoolKey, int]:
         """Returns the least replicas of every pool, for `adopt`.
 
-        Args:
-            given: By model and pool; those that are not named have what the configuration says.
+        Pools that are not named have what the configuration says.
 
         Raises:
             ValueError: It is no such mapping.

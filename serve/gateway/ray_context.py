@@ -30,8 +30,7 @@ def replica_name() -> str:
 def link_to(admin_api: Any) -> Link | None:
     """Returns the link to the admin API.
 
-    Args:
-        admin_api: Ray Serve's handle, or a link within this process, or None if there is no admin API.
+    In place of Ray Serve's handle there may be a link within this process, or None if there is no admin API.
     """
     if admin_api is None or isinstance(admin_api, LocalLink):
         return admin_api

@@ -83,19 +83,7 @@ def snapshot(
 ) -> dict[str, Any]:
     """Returns what this replica knows, as plain values. The admin API alone gets it: keys of engines are among them.
 
-    Args:
-        config: The gateway's configuration.
-        scale: Says which pools may sleep.
-        pools: All pools.
-        policy: Digest of the policy in force, and why the last update was refused.
-        quarantine: Its state and its last changes.
-        reruns: The last ones.
-        journal: The last requests.
-        facts: Of the policy in force.
-        standings: Tenants and their limits.
-        metrics: Of the replica.
-        shadows: The pairs of candidate pools.
-        drafts: What is known of the pools' drafters.
+    `policy` is the digest of the one in force, and why the last update was refused.
     """
     known = {(each.model, each.pool): each for each in facts}
     return {

@@ -58,9 +58,7 @@ class Allowance:
     def take(self, size_bytes: int, owner: str = "") -> GatewayError | None:
         """Counts bytes, or returns the error for their sender.
 
-        Args:
-            size_bytes: Of a part of a body.
-            owner: Whose request it is; empty while nobody knows, and where all are equal.
+        `owner` is empty while nobody knows it, and where all are equal.
         """
         if self.held_bytes + size_bytes > self.max_buffered_bytes:
             return self._error(f"This replica already holds {self.max_buffered_bytes} bytes of request bodies")

@@ -189,10 +189,8 @@ class ClientConnection(asyncio.Protocol):
     async def pump(self, sink: Sink) -> None:
         """Passes the rest of the body to `sink` straight from the event loop; returns at its end or after `stop`.
 
-        No task wakes up for a read: that would be half the cost of a streamed token.
-
-        Args:
-            sink: Gets everything that has arrived; while the `Drain` that it returned is pending, it gets nothing.
+        No task wakes up for a read: that would be half the cost of a streamed token. While the `Drain` that the sink
+        returned is pending, it gets nothing.
 
         Raises:
             TimeoutError: The engine was silent for too long.

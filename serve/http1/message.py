@@ -18,9 +18,7 @@ RawHeaders = list[tuple[bytes, bytes]]
 def encode_head(start_line: bytes, headers: Iterable[tuple[bytes, bytes]]) -> bytes:
     """Returns the head of a request or response, including the empty line that ends it.
 
-    Args:
-        start_line: Request line or status line, without its line end.
-        headers: Names and values.
+    `start_line` is the request line or status line, without its line end.
 
     Raises:
         ValueError: A name or value holds a line break, which would add headers or even a message of its own.

@@ -20,13 +20,8 @@ _NAME = itemgetter(0)  # of a header
 def reject_ambiguous(version: str, method: str, url: bytes, headers: RawHeaders) -> GatewayError | None:
     """Returns an error for a head that two readers could take for different requests, or that is too long.
 
-    llhttp itself rejects a length together with a coding, two lengths, and every syntax error.
-
-    Args:
-        version: HTTP version, such as "1.1".
-        method: In capitals.
-        url: The request target as it was sent.
-        headers: With lower-case names.
+    llhttp itself rejects a length together with a coding, two lengths, and every syntax error. `method` is in capitals,
+    the headers' names are in lower case, and `url` is the request target as it was sent.
     """
     if len(url) + sum(map(len, chain.from_iterable(headers))) > MAX_HEAD_BYTES:
         return HeadTooLargeError(f"The request's head is longer than {MAX_HEAD_BYTES} bytes.")
@@ -49,13 +44,7 @@ def build_scope(version: str, method: str, url: bytes, headers: RawHeaders) -> S
     """Returns ASGI's description of a request, without addresses and extensions.
 
     `path` stays as it was sent, where ASGI would decode it: a proxy before us that admits or refuses requests by their
-    path must see the one by which they are routed.
-
-    Args:
-        version: HTTP version, such as "1.1".
-        method: In capitals.
-        url: The request target as it was sent.
-        headers: With lower-case names.
+    path must see the one by which they are routed. Arguments are as of `reject_ambiguous`.
     """
     path, _, query = _origin_form(url).partition(b"?")
     return {

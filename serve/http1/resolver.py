@@ -44,8 +44,7 @@ class Addresses:
     async def of(self, host: str) -> Sequence[str]:
         """Returns the addresses of a host, of which there is at least one: those of before if nobody answers in time.
 
-        Args:
-            host: A name; an address is its own.
+        An address is its own.
 
         Raises:
             OSError: It has none, or nobody knows.

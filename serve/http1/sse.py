@@ -39,8 +39,7 @@ def error_frame(error: GatewayError) -> bytes:
 def frame_data(frame: bytes) -> bytes | None:
     """Returns a frame's data; None if it has none, like what keeps a connection alive: comments, and empty events.
 
-    Args:
-        frame: With any line ends, and the blank line that ends it.
+    The frame may have any line ends, and has the blank line that ends it.
     """
     if frame.startswith(b"data: ") and frame.find(LF) == len(frame) - 2 and CR not in frame:
         return frame[6:-2] or None

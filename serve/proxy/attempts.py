@@ -65,9 +65,6 @@ class Attempt(Struct, frozen=True):
     async def body(self, max_bytes: int = sys.maxsize) -> bytes:
         """Returns the whole body of a response that does not stream.
 
-        Args:
-            max_bytes: As of `UpstreamResponse.body`.
-
         Raises:
             EngineError: As of `UpstreamResponse.body`.
         """
@@ -229,13 +226,8 @@ class Attempts:
     ) -> Attempt:
         """Returns the first response that begins.
 
-        A pool without capacity is skipped, which does not count as an attempt.
-
-        Args:
-            request: The request to send.
-            candidates: Where to send it, best first.
-            held: Empty; the response can be read until it is released.
-            on_try: Called with each candidate that is tried.
+        A pool without capacity is skipped, which does not count as an attempt. `held` must be empty; the response can
+        be read until it is released. `on_try` is called with each candidate that is tried.
 
         Raises:
             GatewayError: No candidate responded.
@@ -309,10 +301,6 @@ class Attempts:
     async def asking(self, request: RoutedRequest, candidate: Candidate) -> AsyncIterator[Ask]:
         """Gives what asks one of a candidate's engines beside the request itself: path and body to the answer's body.
 
-        Args:
-            request: On whose behalf.
-            candidate: Whose engines.
-
         Raises:
             GatewayError: No engine is free or answers, or it refuses.
         """
@@ -343,12 +331,7 @@ class Attempts:
     ) -> _Slot:
         """Waits for a slot, and records for how long.
 
-        Args:
-            request: The request to send.
-            left: Candidates; the one that is returned counts as tried, and those whose pools refused are dropped.
-            held: Keeps the slot.
-            failed: Where the request has been sent before.
-            on_try: See `first_response`.
+        In `left`, the candidate that is returned counts as tried, and those whose pools refused are dropped.
 
         Raises:
             GatewayError: No pool has a slot.

@@ -196,8 +196,7 @@ class Exchange(Struct):
     def asker(self, body_bytes: int) -> Asker:
         """Returns on whose behalf slots are asked for.
 
-        Args:
-            body_bytes: What the request costs where nobody estimates tokens.
+        `body_bytes` is what the request costs where nobody estimates tokens.
         """
         tenant, (cost, queued) = self.principal.tenant, self.charge.asks(body_bytes)
         return Asker(tenant.name, tenant.weight, self.rank, cost, queued)
@@ -265,10 +264,7 @@ class Exchange(Struct):
     async def whole(self, status: int, headers: RawHeaders, body: bytes) -> None:
         """Sends a whole completion, or an engine's refusal, as the client's API has it.
 
-        Args:
-            status: HTTP status.
-            headers: Without `content-length`.
-            body: All of it.
+        `headers` are without `content-length`.
         """
         await self.api.whole(self, status, headers, body)
 

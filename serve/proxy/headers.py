@@ -42,10 +42,6 @@ def engine_id_of(request_id: str, headers: Mapping[str, str]) -> str:
 
     Two requests of one id are one to an engine: vLLM mixed up their answers (CVE-2026-105755, before 0.30), and older
     releases broke.
-
-    Args:
-        request_id: From `request_id_of`.
-        headers: From `request_headers`.
     """
     return _fresh_id() if request_id == headers.get("x-request-id") else request_id
 
@@ -57,10 +53,7 @@ def _fresh_id() -> str:
 def forwarded_headers(headers: Mapping[str, str], key: str | None, extra: Sequence[str] = ()) -> dict[str, str]:
     """Returns the headers for the engine: those of a short list, and what we say ourselves.
 
-    Args:
-        headers: From `request_headers`.
-        key: The engine's bearer token.
-        extra: Further names that may pass, in lower case.
+    `extra` are further names that may pass, in lower case.
     """
     forwarded = {name: headers[name] for name in (*PASSED_TO_ENGINE, *extra) if name in headers}
     if "connection" in headers:  # names there are for this connection alone

@@ -105,9 +105,7 @@ class Journal:
     def add(self, exchange: Exchange, path: str) -> Ended:
         """Keeps a request that has ended, and returns what is kept of it.
 
-        Args:
-            exchange: The request's.
-            path: That the client asked for.
+        `path` is the one that the client asked for.
         """
         served, principal = exchange.attribution, exchange.principal
         # All of a request that lives on: what it was made of is free again while the processor still has it at hand.

@@ -33,11 +33,7 @@ _MAX_SAID = 1000  # characters of a page in HTML, for example
 def line_of(attempt: Attempt, exchange: Exchange, *checks: Stage, kept: Kept | None = None) -> Line:
     """Returns the line that a stream passes on its way to the client: all stages, in their order.
 
-    Args:
-        attempt: The engine's response.
-        exchange: The client's side.
-        checks: What watches the stream: the guard, or how a plain stream ends.
-        kept: As of `Line`.
+    `checks` watch the stream: the guard, or how a plain stream ends.
     """
     return Line(
         (
@@ -59,14 +55,8 @@ async def relay(
 ) -> None:
     """Sends an engine's response to the client, streamed as it arrives or whole.
 
-    Args:
-        exchange: The client's side.
-        attempt: The engine's response.
-        telemetry: Spans and metrics.
-        observer: Sees the response as well.
-        kept: As of `Line`.
-        go_on: Goes on with a stream that broke, given why: then nobody else tells the client of it, unless it returns
-            False.
+    `go_on` goes on with a stream that broke, given why: then nobody else tells the client of it, unless it returns
+    False.
 
     Raises:
         EngineError: The engine sent no answer, or broke off; of a stream, part is already sent.
@@ -117,11 +107,6 @@ async def _relay_whole(exchange: Exchange, attempt: Attempt, observer: Stage) ->
 
 async def send_stream(exchange: Exchange, response: UpstreamResponse, line: Line) -> None:
     """Sends what comes through a line as it arrives, and what is left at the end; returns when either is over.
-
-    Args:
-        exchange: The client's side.
-        response: The engine's response.
-        line: Its stages.
 
     Raises:
         EngineError: The engine broke off.
@@ -204,11 +189,6 @@ def readable_refusal(status: int, headers: RawHeaders, body: bytes) -> tuple[Raw
 
     vLLM and SGLang say what is wrong in OpenAI's shape. FastAPI below them (`{"detail": ...}`), older releases
     (`{"message": ...}`) and proxies before an engine (HTML, or nothing) do not, and clients show none of theirs.
-
-    Args:
-        status: HTTP status, 400 or more.
-        headers: For the client.
-        body: As the engine sent it.
     """
     try:
         answer = msgspec.json.decode(body)

@@ -43,15 +43,7 @@ def attempt_name(request: RoutedRequest) -> str:
 def attempt_attributes(
     request: RoutedRequest, candidate: Candidate, url: str, kind: PoolKind, number: int
 ) -> dict[str, Attribute]:
-    """Returns what is known of an attempt before it is sent.
-
-    Args:
-        request: That is sent.
-        candidate: To which it goes.
-        url: Base URL of the replica.
-        kind: Of the pool.
-        number: Of the attempt, counted from 1, reruns included.
-    """
+    """Returns what is known of an attempt before it is sent. `number` counts from 1, reruns included."""
     address = urlsplit(url)
     attributes: dict[str, Attribute] = {
         "gen_ai.provider.name": _PROVIDERS[kind],
@@ -79,13 +71,7 @@ def attempt_attributes(
 
 
 def tell_beginning(span: Span, response: UpstreamResponse, after_s: float) -> None:
-    """Adds to an attempt's span that the response has begun.
-
-    Args:
-        span: The attempt's.
-        response: The engine's.
-        after_s: Seconds since the request was sent.
-    """
+    """Adds to an attempt's span that the response has begun. `after_s` is the time since the request was sent."""
     span.set_attribute("http.response.status_code", response.status)
     if response.status >= _FAILED:
         fail(span, str(response.status))

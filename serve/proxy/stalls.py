@@ -37,8 +37,7 @@ class _Watched:
     def improbable(self, least_s: float) -> bool:
         """Looks how long the engine has been silent; returns whether it has stalled.
 
-        Args:
-            least_s: Shorter silences are none.
+        Silences shorter than `least_s` are none.
         """
         silence_s = self.response.silence_s
         if silence_s < self.silence_s:  # something has come since
@@ -70,12 +69,7 @@ class Stalls:
         self._timer: asyncio.TimerHandle | None = None
 
     def watch(self, request: RoutedRequest, attempt: Attempt) -> None:
-        """Watches a stream, if another candidate can go on with it.
-
-        Args:
-            request: That it answers.
-            attempt: Sends it.
-        """
+        """Watches a stream, if another candidate can go on with it."""
         model, guard = request.decision.model, self._models[request.decision.model].guard
         other = len(request.decision.candidates) > 1
         if not (attempt.response.is_stream and other and guard.stall_s and guard.heals):

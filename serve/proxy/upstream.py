@@ -59,8 +59,7 @@ class UpstreamResponse:
     async def pump(self, sink: Sink) -> None:
         """Does what `rest` does without waking a task for every part: the event loop calls `sink`.
 
-        Args:
-            sink: Gets a part; gets no more until the drain that it returns is done.
+        It gets no more until the drain that it returns is done.
 
         Raises:
             EngineError: The connection broke before the body was complete.
@@ -85,10 +84,7 @@ class UpstreamResponse:
             self._connection.give_up()
 
     async def body(self, max_bytes: int = sys.maxsize) -> bytes:
-        """Returns the whole body.
-
-        Args:
-            max_bytes: The most that the caller takes; the lower of it and `max_whole_bytes` counts.
+        """Returns the whole body. The lower of `max_bytes` and `max_whole_bytes` counts.
 
         Raises:
             EngineError: The connection broke before the body was complete, or the body is too long.
@@ -137,13 +133,8 @@ class Upstream:
     ) -> AbstractAsyncContextManager[UpstreamResponse]:
         """Sends a request and returns the context of its response, entered once the first bytes have arrived.
 
-        Leaving the context before the response's end closes the connection; vLLM then aborts even a prefill.
-
-        Args:
-            endpoint: The replica.
-            path: The HTTP path.
-            body: The request's body.
-            headers: The request's headers, without those that describe connection and body.
+        Leaving the context before the response's end closes the connection; vLLM then aborts even a prefill. `headers`
+        are without those that describe connection and body.
 
         Raises:
             PoolUnavailableError: The replica is not reachable; another one may be.

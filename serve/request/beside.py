@@ -12,14 +12,7 @@ PIECE_BYTES = 1024 * 1024
 
 
 async def beside(is_long: bool, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Returns what a function returns; in a thread if it takes long.
-
-    Args:
-        is_long: Whether it may.
-        work: The function.
-        *args: Its arguments.
-        **kwargs: Its arguments.
-    """
+    """Returns what a function returns; in a thread if it takes long."""
     return await asyncio.to_thread(work, *args, **kwargs) if is_long else work(*args, **kwargs)
 
 

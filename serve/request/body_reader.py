@@ -106,10 +106,7 @@ class BodyReader:
     def read(self, body: bytes, headers: Mapping[str, str], may_use: Callable[[str], bool]) -> ReadRequest:
         """Returns what a body holds.
 
-        Args:
-            body: As the client sent it.
-            headers: By lower-case name.
-            may_use: False for a model, given its own name, that does not exist for this caller.
+        `may_use` is False for a model, given its own name, that does not exist for this caller.
 
         Raises:
             GatewayError: The request is wrong.
@@ -129,10 +126,7 @@ class BodyReader:
 def put_own_name(patch: BodyPatch, request: CompletionRequest, names: ModelNames) -> None:
     """Puts the model's own name in place of one that matches a pattern, since engines know no patterns.
 
-    Args:
-        patch: Of the body.
-        request: The body, parsed. Changed as the body is.
-        names: All names of models; the request's is no exact one.
+    The request is changed as its body is.
     """
     own_name = names.own_name(request.model)
     if own_name is not None:
@@ -143,12 +137,8 @@ def put_own_name(patch: BodyPatch, request: CompletionRequest, names: ModelNames
 def take_suffix(patch: BodyPatch, request: CompletionRequest, known: Container[str]) -> None:
     """Puts the name of the model alone in place of one with the suffix, unless the suffix is part of a known name.
 
-    Like any other "false" the suffix wins, so that it stands in the request as the field does.
-
-    Args:
-        patch: Of the body.
-        request: The body, parsed; its model ends in the suffix. Changed as the body is.
-        known: All names of models.
+    Like any other "false" the suffix wins, so that it stands in the request as the field does. The request is changed
+    as its body is.
     """
     name = request.model.removesuffix(NO_SPECULATION)
     if request.model not in known and name in known:

@@ -46,9 +46,6 @@ def mend(body: bytes) -> bytes:
     r"""Returns a body without a byte order mark, and with U+FFFD for each half of a surrogate pair (`\ud83d` alone).
 
     For bodies that do not decode: one that needs no mending comes back as the very same bytes.
-
-    Args:
-        body: What should be JSON in UTF-8.
     """
     body = body.removeprefix(_BYTE_ORDER_MARK)
     parts: list[bytes] = []
@@ -141,8 +138,7 @@ _members = msgspec.json.Decoder(_Names, dec_hook=_count_name)
 def check_density(body: bytes) -> None:
     """Refuses a large body with more objects or fields than any request has; does little for most.
 
-    Args:
-        body: More than `LARGE_BYTES` of what should be JSON; what else is wrong with it is for its decoder to say.
+    What else is wrong with what should be JSON is for its decoder to say.
 
     Raises:
         InvalidRequestError: The body holds too many objects or fields, or numbers of too many digits.

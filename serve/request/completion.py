@@ -222,11 +222,7 @@ def strict_decoder(pass_fields: Iterable[str]) -> RequestDecoder:
 
 
 def parse(body: bytes, decoder: RequestDecoder = ANY_FIELDS) -> CompletionRequest:
-    """Returns the request that a body holds.
-
-    Args:
-        body: JSON.
-        decoder: Says whether unknown fields are accepted.
+    """Returns the request that a body holds. The decoder says whether unknown fields are accepted.
 
     Raises:
         InvalidRequestError: The body is not the JSON of a chat or text completion.

@@ -19,13 +19,7 @@ REPORT = {"specgate_violations": 1}
 
 
 def add_xargs(patch: BodyPatch, request: CompletionRequest, xargs: Mapping[str, int]) -> None:
-    """Adds our arguments to those in `vllm_xargs`.
-
-    Args:
-        patch: Of the body.
-        request: The body, parsed.
-        xargs: Arguments for the engine; they win over the client's of the same name.
-    """
+    """Adds our arguments to those in `vllm_xargs`. They win over the client's of the same name."""
     if request.vllm_xargs is UNSET:
         patch.add("vllm_xargs", msgspec.json.encode(xargs))
     else:
@@ -43,22 +37,13 @@ def wants_usage(request: CompletionRequest) -> bool:
 
 
 def includes_usage(stream_options: object) -> bool:
-    """Returns whether the options of a stream ask for its usage. Without a word of it they do not, as in OpenAI's API.
-
-    Args:
-        stream_options: As JSON values; of any shape.
-    """
+    """Returns whether a stream's options ask for its usage. Without a word of it they do not, as in OpenAI's API."""
     asked = stream_options.get("include_usage") if isinstance(stream_options, dict) else None
     return str(asked).lower() in _YES
 
 
 def ask_usage(patch: BodyPatch, request: CompletionRequest) -> None:
-    """Asks for usage in the last frame of a stream.
-
-    Args:
-        patch: Of its body.
-        request: The body, parsed, for which `wants_usage` does not hold.
-    """
+    """Asks for usage in the last frame of a stream. For a request of which `wants_usage` does not hold."""
     if request.stream_options is NONE:
         patch.add("stream_options", b'{"include_usage":true}')
         return
@@ -68,12 +53,7 @@ def ask_usage(patch: BodyPatch, request: CompletionRequest) -> None:
 
 
 def ask_ids(patch: BodyPatch, request: CompletionRequest) -> None:
-    """Asks for the ids of the tokens of prompt and answer.
-
-    Args:
-        patch: Of the body.
-        request: The body, parsed, which does not ask for them.
-    """
+    """Asks for the ids of the tokens of prompt and answer. For a request that does not."""
     if request.return_token_ids is NONE:
         patch.add("return_token_ids", b"true")
     else:

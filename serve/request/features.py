@@ -81,11 +81,8 @@ class FeatureReader:
     ) -> RequestFeatures:
         """Returns the request's features, under the configuration's own name of the model.
 
-        Args:
-            request: The parsed body.
-            headers: By lower-case name.
-            may_use: False for a model, given its own name, that does not exist for this caller.
-            size_bytes: Of the body, which bounds the prompt's tokens.
+        `may_use` is False for a model, given its own name, that does not exist for this caller. `size_bytes` of the
+        body bound the prompt's tokens.
 
         Raises:
             InvalidRequestError: The request contradicts itself or asks for something that does not exist.
@@ -117,11 +114,7 @@ def features_of(
 ) -> RequestFeatures:
     """Returns the features of a request, under the model name that the caller used.
 
-    Args:
-        request: The parsed body.
-        headers: By lower-case name.
-        thinks_by_default: True if the model thinks when the request does not say; None for its template's choice.
-        thinking: The switch of the model's chat template.
+    `thinks_by_default` is True if the model thinks when the request does not say; None for its template's choice.
 
     Raises:
         InvalidRequestError: The request contradicts itself or asks for something that does not exist.
@@ -148,7 +141,7 @@ def features_of(
         n=1 if request.n is None else request.n,
         parallel_tool_calls=request.parallel_tool_calls is not False,
         unspeculable=(request.logit_bias is not NONE or request.min_p is not NONE) and is_unspeculable(request),
-        penalties=_names_a_penalty(request) and has_penalties(request),
+        penalties=has_penalties(request),
         prompt_logprobs=_wants_prompt_logprobs(request),
         images=_has_images(request.messages),
         thinking_budget=given(request.thinking_token_budget),
@@ -231,14 +224,6 @@ def _guided(request: CompletionRequest) -> bool:
 def _speaks_of_thinking(request: CompletionRequest) -> bool:
     return (
         request.chat_template_kwargs is not None or request.reasoning_effort is not None or request.thinking is not NONE
-    )
-
-
-def _names_a_penalty(request: CompletionRequest) -> bool:
-    return (
-        request.frequency_penalty is not NONE
-        or request.presence_penalty is not NONE
-        or request.repetition_penalty is not NONE
     )
 
 

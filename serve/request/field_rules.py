@@ -55,9 +55,6 @@ class FieldRules:
     def apply(self, request: CompletionRequest) -> Sequence[str]:
         """Returns the names of the fields that must be taken out of the body.
 
-        Args:
-            request: The body, parsed.
-
         Raises:
             InvalidRequestError: A field is not allowed, or over its limit.
         """

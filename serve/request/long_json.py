@@ -40,9 +40,7 @@ _text = msgspec.json.Decoder(str)
 def decode(decoder: "msgspec.json.Decoder[T]", text: bytes | Raw) -> T:
     """Returns what a decoder makes of JSON, however long that is; no step of it takes long.
 
-    Args:
-        decoder: Of structs, lists, dictionaries, texts and `Raw`.
-        text: JSON.
+    `decoder` is one of structs, lists, dictionaries, texts and `Raw`.
 
     Raises:
         msgspec.DecodeError: It is not JSON, or of another type.
@@ -57,8 +55,7 @@ def decode(decoder: "msgspec.json.Decoder[T]", text: bytes | Raw) -> T:
 def encode(value: Any) -> bytes:
     """Returns the JSON of what was decoded from long JSON; no step of it takes long.
 
-    Args:
-        value: Of dictionaries and lists; no text but the long ones may be longer than `MOST_AT_ONCE_BYTES` altogether.
+    No text but the long ones may be longer than `MOST_AT_ONCE_BYTES` altogether.
     """
     texts: list[str] = []
     mark = _new_mark()
@@ -217,12 +214,7 @@ def is_escaped(body: bytes, place: int) -> bool:
 
 
 def pieces_of_text(whole: bytes, start: int, end: int) -> Iterator[bytes]:
-    """Yields a text in pieces, each of them JSON that has been read.
-
-    Args:
-        whole: JSON.
-        start: Where the text begins in it, behind its quote.
-        end: Where it ends.
+    """Yields a text in pieces, each of them JSON that has been read. `start` is behind its opening quote.
 
     Raises:
         msgspec.DecodeError: It is malformed.

@@ -53,10 +53,7 @@ class MediaRules:
         self._may_embed = "prompt_embeds" in config.pass_fields
 
     def check(self, contents: Iterable[Raw]) -> None:
-        """Checks the media in a request's messages.
-
-        Args:
-            contents: Of its messages, those that are lists of parts.
+        """Checks the media in a request's messages. `contents` are those that are lists of parts.
 
         Raises:
             InvalidRequestError: An engine would fetch from a host that is not listed, or load embeddings.

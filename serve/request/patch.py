@@ -45,12 +45,7 @@ class BodyPatch:
         return other
 
     def add(self, name: str, value: bytes) -> None:
-        """Adds a member.
-
-        Args:
-            name: Of a member that the body does not have, or that is dropped.
-            value: JSON.
-        """
+        """Adds a member. The body has none of that name, or it is dropped."""
         self._added[name] = value
 
     def set(self, name: str, value: bytes) -> None:
@@ -58,12 +53,7 @@ class BodyPatch:
         self._set[name] = value
 
     def drop(self, names: Collection[str], nulls: Collection[str] = ()) -> None:
-        """Leaves members out.
-
-        Args:
-            names: Whatever their values.
-            nulls: If they are null.
-        """
+        """Leaves members out. `names` go whatever their values, `nulls` if they are null."""
         if names:
             self._dropped = self._dropped.union(names)
         if nulls:
@@ -77,10 +67,7 @@ class BodyPatch:
         self._reasoning = name
 
     def apply(self, body: bytes) -> bytes:
-        """Returns a body with the changes: the very same one if nothing changes.
-
-        Args:
-            body: A JSON object that was parsed as a request before.
+        """Returns a body with the changes: the very same one if nothing changes. It was parsed as a request before.
 
         Raises:
             InvalidRequestError: It is no JSON in a part that the parser passed over.

@@ -17,11 +17,6 @@ _NOT_ENCODED = frozenset({"", "identity"})
 async def read_body(receive: Receive, headers: Mapping[str, str], max_bytes: int) -> bytes:
     """Returns the whole body of a request that says its body is JSON.
 
-    Args:
-        receive: ASGI's.
-        headers: From `request_headers`.
-        max_bytes: The longest body that is accepted.
-
     Raises:
         UnsupportedMediaTypeError: The body is not called JSON, or it is encoded.
         BodyTooLargeError: The body, or the length that the client announced, is over the limit.

@@ -24,10 +24,7 @@ _moonshot = msgspec.json.Decoder(_MoonshotThinking)
 def thinks(request: CompletionRequest, default: bool | None, thinking: Thinking) -> bool:
     """Returns True if the model is to think before it answers, or may.
 
-    Args:
-        request: The parsed body.
-        default: True if the model thinks when the request does not say; None for its template's own choice.
-        thinking: The switch of the model's chat template.
+    `default` is True if the model thinks when the request does not say; None for its template's own choice.
     """
     return thinking.thinks(_arguments(request, thinking), default)
 
@@ -35,10 +32,7 @@ def thinks(request: CompletionRequest, default: bool | None, thinking: Thinking)
 def starts_inside(request: CompletionRequest, default: bool | None, thinking: Thinking) -> bool:
     """Returns True if the model's output starts inside reasoning.
 
-    Args:
-        request: As of `thinks`, with the template's switch set.
-        default: As of `thinks`.
-        thinking: As of `thinks`.
+    Arguments are as of `thinks`, with the template's switch set in the request.
     """
     return thinking.starts_inside(_arguments(request, thinking), default)
 
@@ -48,11 +42,6 @@ def set_switch(patch: BodyPatch, request: CompletionRequest, thinking: Thinking)
 
     A request that names the template's switch itself keeps its arguments as they are. An effort that the template does
     not know becomes one that it knows.
-
-    Args:
-        patch: Of the body.
-        request: The body, parsed.
-        thinking: The switch of the model's chat template.
     """
     effort = request.reasoning_effort
     by_effort = thinking.switch == _EFFORT

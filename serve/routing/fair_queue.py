@@ -66,11 +66,7 @@ class Turn:
         class_.charge(asker, self._charged)
 
     def settle(self, cost: float) -> None:
-        """Charges what the request has used instead of what it was charged before.
-
-        Args:
-            cost: In the unit of `Asker.cost`.
-        """
+        """Charges what the request has used, in the unit of `Asker.cost`, instead of what it was charged before."""
         cost = max(cost, _LEAST_COST)
         self._class.charge(self._asker, cost - self._charged)
         self._charged = cost
@@ -95,6 +91,7 @@ class ReservedSlots:
 
     What is reserved for a class is for those above it as well. Requests of a class and those below share the rest:
     gateway replicas that take from the same slots divide it by what they want, so that none of it is idle for long.
+    `waiting` is how many wait, by class.
 
     Args:
         shares: Of the pool's slots, by the class for which they are reserved; the last class has none.
@@ -116,11 +113,7 @@ class ReservedSlots:
         self._held[rank] -= 1
 
     def wanted(self, waiting: Sequence[int]) -> tuple[int, ...]:
-        """Returns how many requests of each class wait or have a slot, for other gateway replicas.
-
-        Args:
-            waiting: How many wait, by class.
-        """
+        """Returns how many requests of each class wait or have a slot, for other gateway replicas."""
         return tuple(map(sum, zip(waiting, self._held, strict=True)))
 
     def merge(self, wanted: Sequence[int]) -> None:
@@ -128,20 +121,11 @@ class ReservedSlots:
         self._elsewhere = wanted or [0] * len(PRIORITIES)
 
     def may_have(self, rank: int, waiting: Sequence[int]) -> bool:
-        """Returns True if a request of a class may have one more slot.
-
-        Args:
-            rank: Of the class.
-            waiting: How many wait, by class.
-        """
+        """Returns True if a request of a class may have one more slot."""
         return all(room >= 1 for room in self._rooms(waiting)[: rank + 1])
 
     def eligible(self, waiting: Sequence[int]) -> int:
-        """Returns how many of those that wait may have a slot, if there were enough.
-
-        Args:
-            waiting: How many wait, by class.
-        """
+        """Returns how many of those that wait may have a slot, if there were enough."""
         rooms = self._rooms(waiting)
         total = 0
         for rank, count in enumerate(waiting):
@@ -325,13 +309,7 @@ class FairQueue(Generic[T]):
         return Counter((asker.tenant, PRIORITIES[asker.rank]) for asker, _ in self._places.values())
 
     def add(self, item: T, asker: Asker, now_s: float) -> None:
-        """Lets an item wait.
-
-        Args:
-            item: What waits; it must not wait already.
-            asker: On whose behalf.
-            now_s: The present time, which must not go back.
-        """
+        """Lets an item wait. It must not wait already, and time must not go back."""
         class_ = self._classes[asker.rank]
         self._places[item] = asker, class_
         self._tenants[asker.tenant] = self.waiting(asker.tenant) + 1
@@ -360,11 +338,7 @@ class FairQueue(Generic[T]):
         return class_.begin(asker)
 
     def eligible(self, now_s: float) -> int:
-        """Returns how many items may be served, if there are slots: not those of classes that have all they may have.
-
-        Args:
-            now_s: The present time.
-        """
+        """Returns how many items may be served, if there are slots: none of a class that has all it may have."""
         if self._reserved is None:
             return len(self)
         self._promote(now_s)
@@ -390,11 +364,7 @@ class FairQueue(Generic[T]):
             self._reserved.merge(others.wanted)
 
     def first(self, now_s: float) -> T | None:
-        """Returns the item that is to be served now; None if nothing waits, or nothing that may be served.
-
-        Args:
-            now_s: The present time.
-        """
+        """Returns the item that is to be served now; None if nothing waits, or nothing that may be served."""
         if not self._places:
             return None
         self._promote(now_s)

@@ -30,13 +30,8 @@ async def first_free(pools: Sequence[Pool], affinity: Affinity, asker: Asker, ke
     """Reserves a slot in the first pool that offers one.
 
     Pools are asked in `slot_order`, the next one when the last has had its head start. A pool that was asked is asked
-    on: whichever is first serves the request.
-
-    Args:
-        pools: Best first, no pool twice; at least two.
-        affinity: For `Pool.reserve`.
-        asker: For `Pool.reserve`.
-        keep: Gets the hold on the slot as soon as there is one, to end it.
+    on: whichever is first serves the request. `pools` are best first, none twice, at least two. `keep` gets the hold on
+    the slot as soon as there is one, to end it.
 
     Raises:
         GatewayError: No pool has a slot; the error of the last one.

@@ -136,12 +136,7 @@ class Leases:
             raise
 
     def give_back(self, lease: Lease, *, broken: bool) -> None:
-        """Hands a slot on.
-
-        Args:
-            lease: The slot.
-            broken: The replica may still be working on a request that was abandoned.
-        """
+        """Hands a slot on. `broken`: the replica may still be working on a request that was abandoned."""
         self.requests -= 1
         if broken:
             self._release(lease)

@@ -35,9 +35,7 @@ class PrefixIndex:
     def choose(self, blocks: Sequence[int], loads: Mapping[str, float]) -> str | None:
         """Returns the replica where a prompt costs least: what it must compute, and what it has to do anyway.
 
-        Args:
-            blocks: Of the prompt, from `blocks_of`.
-            loads: What each replica that has room has to do, in blocks.
+        `loads` is what each replica that has room has to do, in blocks.
         """
 
         def cost(replica: str) -> tuple[float, int]:
@@ -72,11 +70,8 @@ class PrefixIndex:
 def blocks_of(texts: Sequence[bytes], salt: str = "") -> tuple[int, ...]:
     """Returns the blocks of a prompt.
 
-    A block that is not full yet is left out: the conversation's next turn would fill it up.
-
-    Args:
-        texts: Its parts in order.
-        salt: Of the cache; what was computed with another one is not there.
+    A block that is not full yet is left out: the conversation's next turn would fill it up. What was computed with
+    another salt of the cache is not there.
     """
     found = []
     chain = hash(salt)
@@ -112,12 +107,7 @@ class PrefixPlacement:
         self._waiting_blocks: Counter[str] = Counter()
 
     def choose(self, blocks: Sequence[int], avoid: Collection[str] = ()) -> str:
-        """Returns the URL of the best replica for a prompt; empty if none is known to have room.
-
-        Args:
-            blocks: The prompt's.
-            avoid: URLs of replicas that are not to be chosen.
-        """
+        """Returns the URL of the best replica for a prompt; empty if none is known to have room."""
         slots = self._slots()
         if len(slots) < 2:
             return ""

@@ -184,9 +184,7 @@ def _running(app: str, deployment: str) -> list[Any] | None:
 def hint(wanted: str, avoid: Collection[str]) -> str:
     """Returns the session id by which our request routers learn where to go.
 
-    Args:
-        wanted: The key of a session or the URL of a replica; empty for any.
-        avoid: URLs of replicas.
+    `wanted` is the key of a session or the URL of a replica, or empty for any; `avoid` are URLs.
     """
     return " ".join((wanted, *avoid))
 

@@ -117,9 +117,7 @@ class RemotePool:
     def use(self, urls: Collection[str], facts: Mapping[str, Any]) -> None:
         """Takes what was found out about the addresses.
 
-        Args:
-            urls: Those that may be used; of none, requests fail until there is one again.
-            facts: What holds for all of these.
+        Without any, requests fail until there is one again. `facts` hold for all of them.
         """
         for url, address in self._addresses.items():
             address.usable = url in urls
@@ -137,10 +135,7 @@ class RemotePool:
     async def take(self, asker: Asker, wanted: str = "", avoid: frozenset[str] = frozenset()) -> tuple[_Address, Turn]:
         """Takes a slot, to be given back.
 
-        Args:
-            asker: On whose behalf.
-            wanted: The URL that is best for the request; empty for any.
-            avoid: URLs that are worst for it.
+        `wanted` is the URL that is best for the request, or empty for any; those to `avoid` are worst.
 
         Raises:
             GatewayError: The wait for it was refused or timed out, or no address may be used.
@@ -204,9 +199,7 @@ class RemotePool:
     def _free(self, present: Sequence[_Address], wanted: str = "") -> _Address | None:
         """Returns the address that the next request gets: the one that is wanted, or the one with the fewest requests.
 
-        Args:
-            present: The addresses to choose from; of equal ones, the one that is longest without a new request.
-            wanted: Its URL.
+        Of equal ones it is the one that is longest without a new request.
         """
         if len(present) == 1:
             return present[0] if present[0].held < self._share else None

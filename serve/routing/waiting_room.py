@@ -85,9 +85,6 @@ class WaitingRoom(Generic[T]):
     async def wait(self, place: Place[T]) -> tuple[T, Turn]:
         """Returns the slot that a request is given, and what its tenant is charged.
 
-        Args:
-            place: The request's, from `enter`.
-
         Raises:
             GatewayError: It was refused, or no slot came free in time.
         """
@@ -161,10 +158,5 @@ class WaitingRoom(Generic[T]):
 
 
 def queue_full(label: str, retry_after_s: float) -> OverloadedError:
-    """Returns the error of a request for which a pool's queue has no room.
-
-    Args:
-        label: The pool's.
-        retry_after_s: How long its client should wait.
-    """
+    """Returns the error of a request for which a pool's queue has no room."""
     return OverloadedError(f"The queue of {label} is full; try again shortly.", retry_after_s=retry_after_s)

@@ -3,8 +3,7 @@
 import asyncio
 import logging
 import secrets
-from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, cast
 
 import fastapi
 
@@ -54,15 +53,11 @@ class Announcer:
             await listener.stop()
 
 
-def listed_routes(app: fastapi.FastAPI) -> set[tuple[str, str]]:
+def listed_routes(app: fastapi.FastAPI | fastapi.APIRouter) -> set[tuple[str, str]]:
     """Returns the methods and paths of an app without path parameters."""
-    return set(_listed(app.routes))
-
-
-def _listed(routes: Iterable[Any]) -> Iterator[tuple[str, str]]:
-    for route in routes:
+    listed: set[tuple[str, str]] = set()
+    for route in cast("list[Any]", app.routes):
         included = getattr(route, "original_router", None)  # newer releases of FastAPI keep routers as they are
-        if included is not None:
-            yield from _listed(included.routes)
-        else:
-            yield from ((method, route.path) for method in route.methods or ())
+        paths = ((method, route.path) for method in getattr(route, "methods", None) or ())
+        listed.update(paths if included is None else listed_routes(included))
+    return listed

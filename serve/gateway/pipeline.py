@@ -237,7 +237,7 @@ class Gateway:
             completes = exchange.path in COMPLETION_PATHS  # what counts tokens has no price
             if completes:
                 exchange.charge = await self._accounts.admit(
-                    exchange.principal, decision, read, exchange.attribution.limits, self._telemetry.step
+                    exchange.principal, decision, read, exchange.attribution.rate_headers, self._telemetry.step
                 )
             if read.features.tool_history:
                 await self._repair_history(read, decision.model)
@@ -245,7 +245,7 @@ class Gateway:
             if completes:
                 await self._respond(exchange, request)
                 return
-            async with self._accounts.passing(exchange.principal, decision.model, exchange.attribution.limits):
+            async with self._accounts.passing(exchange.principal, decision.model, exchange.attribution.rate_headers):
                 await self._respond(exchange, request)
         finally:
             self._ongoing -= 1

@@ -86,12 +86,8 @@ class _Slot(Struct, frozen=True):
     hold: Hold
 
 
-OnTry = Callable[[Candidate], None]
+OnTry = Callable[[Candidate], object]
 Ask = Callable[[str, bytes], Awaitable[bytes]]
-
-
-def _ignore(candidate: Candidate) -> None:
-    """Does nothing."""
 
 
 class _Left:
@@ -222,7 +218,7 @@ class Attempts:
         request: RoutedRequest,
         candidates: Sequence[Candidate],
         held: Held,
-        on_try: OnTry = _ignore,
+        on_try: OnTry = lambda _: None,
     ) -> Attempt:
         """Returns the first response that begins.
 
@@ -250,8 +246,9 @@ class Attempts:
                     raise
             else:
                 status = attempt.response.status
-                if failed and status < _LOWEST_SERVER_ERROR:
-                    self._distrust(request, failed)
+                if status < _LOWEST_SERVER_ERROR:
+                    for each in failed:  # another replica has answered: it was not the request
+                        self._pools[request.decision.model, each.candidate.pool].forget(each.endpoint)
                 if status not in _RETRIED_STATUSES:
                     return attempt
                 if _RETRIED_STATUSES[status]:
@@ -283,11 +280,6 @@ class Attempts:
         if not left and replicas > number:
             left.again(slot.candidate)
         return bool(left)
-
-    def _distrust(self, request: RoutedRequest, failed: Sequence[_Slot]) -> None:
-        """Prefers others to replicas that failed a request which another one has answered: it was not the request."""
-        for slot in failed:
-            self._pools[request.decision.model, slot.candidate.pool].forget(slot.endpoint)
 
     def resumes(self, request: RoutedRequest, candidate: Candidate) -> bool:
         """Returns whether a candidate's engines go on with an answer to a request that broke."""

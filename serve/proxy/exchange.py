@@ -207,7 +207,7 @@ class Exchange(Struct):
         Raises:
             ValueError: A header can't be sent; nothing has been.
         """
-        if self.attribution.limits:  # an engine's own limits are not the tenant's
+        if self.attribution.rate_headers:  # an engine's own limits are not the tenant's
             headers = [each for each in headers if not each[0].startswith(b"x-ratelimit-")]
         headers = [*headers, *self._own_headers()]
         self.status = status
@@ -285,4 +285,4 @@ class Exchange(Struct):
         if self.adds_request_id:
             headers = {"x-request-id": self.request_id, **headers}
         own = [(name.encode(), value.encode("latin-1", "replace")) for name, value in headers.items()]
-        return own + self.attribution.limits
+        return own + self.attribution.rate_headers

@@ -33,7 +33,7 @@ class Attribution(Struct):
         reasons: Of the decision, and what came up after it.
         reran: Where it was run again or goes on, as a header says it; empty if it was not.
         headers: specgate's own response headers.
-        limits: The response's headers on limits.
+        rate_headers: The response's headers on rates and quotas.
         faults: What went wrong on the way to the response, in words of few.
         waited_s: For slots, of all attempts.
         first_token_s: From the request to the first bytes of a stream; None without one.
@@ -49,7 +49,7 @@ class Attribution(Struct):
     reasons: list[str] = []
     reran: str = ""
     headers: dict[str, str] = {}
-    limits: RawHeaders = []
+    rate_headers: RawHeaders = []
     faults: list[str] = []
     waited_s: float = 0.0
     first_token_s: float | None = None

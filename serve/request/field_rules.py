@@ -56,7 +56,7 @@ class FieldRules:
         """Returns the names of the fields that must be taken out of the body.
 
         Raises:
-            InvalidRequestError: A field is not allowed, or over its limit.
+            InvalidRequestError: A field is not allowed, or holds too much.
         """
         values = astuple(request)[: len(_NAMES)]  # those of the base come first
         names = () if values == _ABSENT else self._stripped(values)
@@ -141,19 +141,19 @@ def _too_many(name: str, most: int, setting: str) -> InvalidRequestError:
     )
 
 
-def check_schemas(request: CompletionRequest, limits: LimitsConfig) -> None:
+def check_schemas(request: CompletionRequest, bounds: LimitsConfig) -> None:
     """Refuses a request whose schemas are larger than any that is meant well.
 
     Raises:
-        InvalidRequestError: A schema, or all of them together, is over a limit.
+        InvalidRequestError: A schema, or all of them together, is too large.
     """
     tools = request.tools or ()
-    if len(tools) > limits.max_tools:
-        raise _over(f"more tools ({len(tools)})", "max_tools", limits.max_tools, "tools")
+    if len(tools) > bounds.max_tools:
+        raise _over(f"more tools ({len(tools)})", "max_tools", bounds.max_tools, "tools")
     choice = request.tool_choice
     allowed = choice.allowed_tools if isinstance(choice, Choice) else None
-    if allowed is not None and len(allowed.tools or ()) > limits.max_tools:
-        raise _over("more allowed tools", "max_tools", limits.max_tools, "tool_choice")
+    if allowed is not None and len(allowed.tools or ()) > bounds.max_tools:
+        raise _over("more allowed tools", "max_tools", bounds.max_tools, "tool_choice")
     form = request.response_format
     schemas = [(bytes(tool.function.parameters), "tools") for tool in tools if tool.function]
     if form is not None and form.json_schema is not None:
@@ -164,19 +164,19 @@ def check_schemas(request: CompletionRequest, limits: LimitsConfig) -> None:
     nodes = 0
     for schema, param in schemas:
         size += len(schema)
-        if size > limits.max_schema_bytes:
-            raise _over("schemas with more bytes", "max_schema_bytes", limits.max_schema_bytes, param)
+        if size > bounds.max_schema_bytes:
+            raise _over("schemas with more bytes", "max_schema_bytes", bounds.max_schema_bytes, param)
         containers = schema.count(b"{") + schema.count(b"[")
         most = containers + schema.count(b",") + schema.count(b":")
-        if containers > limits.max_schema_depth or nodes + most > limits.max_schema_nodes:
-            most = _nodes(schema, limits, param)
+        if containers > bounds.max_schema_depth or nodes + most > bounds.max_schema_nodes:
+            most = _nodes(schema, bounds, param)
         nodes += most
-        if nodes > limits.max_schema_nodes:
-            raise _over("schemas with more values", "max_schema_nodes", limits.max_schema_nodes, param)
+        if nodes > bounds.max_schema_nodes:
+            raise _over("schemas with more values", "max_schema_nodes", bounds.max_schema_nodes, param)
 
 
-def _nodes(schema: bytes, limits: LimitsConfig, param: str) -> int:
-    """Returns the number of values in a schema, or one over the limit."""
+def _nodes(schema: bytes, bounds: LimitsConfig, param: str) -> int:
+    """Returns the number of values in a schema, or one that is too high."""
     try:
         root = msgspec.json.decode(schema)
     except (msgspec.DecodeError, RecursionError, ValueError) as error:
@@ -186,7 +186,7 @@ def _nodes(schema: bytes, limits: LimitsConfig, param: str) -> int:
     depth = 0
     while level:
         nodes += sum(map(len, level))
-        if nodes > limits.max_schema_nodes:
+        if nodes > bounds.max_schema_nodes:
             break
         level = [
             part
@@ -195,12 +195,12 @@ def _nodes(schema: bytes, limits: LimitsConfig, param: str) -> int:
             if type(part) is dict or type(part) is list
         ]
         depth += 1
-        if level and depth > limits.max_schema_depth:
-            raise _over("a schema with more levels", "max_schema_depth", limits.max_schema_depth, param)
+        if level and depth > bounds.max_schema_depth:
+            raise _over("a schema with more levels", "max_schema_depth", bounds.max_schema_depth, param)
     return nodes
 
 
-def _over(what: str, setting: str, limit: int, param: str) -> InvalidRequestError:
+def _over(what: str, setting: str, most: int, param: str) -> InvalidRequestError:
     return InvalidRequestError(
-        f"The request has {what} than this gateway allows: limits.{setting} is {limit}.", param=param
+        f"The request has {what} than this gateway allows: limits.{setting} is {most}.", param=param
     )

@@ -19,7 +19,7 @@ async def read_body(receive: Receive, headers: Mapping[str, str], max_bytes: int
 
     Raises:
         UnsupportedMediaTypeError: The body is not called JSON, or it is encoded.
-        BodyTooLargeError: The body, or the length that the client announced, is over the limit.
+        BodyTooLargeError: The body, or the length that the client announced, is over `max_bytes`.
         GatewayError: The listener gave up the body: it is malformed or too slow, or there is no room for it.
         CancelledError: The client left.
     """

@@ -13,7 +13,7 @@ from typing import Any
 from weakref import WeakValueDictionary
 
 from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError
-from ray.serve.handle import DeploymentHandle, ReplicaSelection
+from ray.serve.handle import DeploymentHandle
 
 from policies.facts import common
 from serve.errors import PoolUnavailableError
@@ -118,12 +118,8 @@ class RayPool:
         return None if slots == sys.maxsize else slots
 
     async def _lease(self, handle: DeploymentHandle) -> Lease:
+        """Reserves a slot."""
         resources = AsyncExitStack()
-        selection = await self._acquire(resources, handle)
-        return Lease(_endpoint(selection.replica_metadata, selection._slot_token or ""), resources)
-
-    async def _acquire(self, resources: AsyncExitStack, handle: DeploymentHandle) -> ReplicaSelection:
-        """Reserves a slot, to be released by `resources`."""
         overdue = asyncio.get_running_loop().call_later(HEAD_START_S, self._set_slow)
         try:
             selection = await resources.enter_async_context(handle.choose_replica())
@@ -138,7 +134,7 @@ class RayPool:
             overdue.cancel()
         self._is_slow = False
         self._has_served = True
-        return selection
+        return Lease(_endpoint(selection.replica_metadata, selection._slot_token or ""), resources)
 
     def _set_slow(self) -> None:
         self._is_slow = True

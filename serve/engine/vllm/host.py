@@ -161,7 +161,11 @@ def load_parsers(args: argparse.Namespace) -> None:
         ToolParserManager.import_tool_parser(args.tool_parser_plugin)
     if args.reasoning_parser_plugin:
         ReasoningParserManager.import_reasoning_parser(args.reasoning_parser_plugin)
-    for option, name, registered in _parser_names(args):
+    for option, name, manager in (
+        ("tool-call-parser", args.tool_call_parser, ToolParserManager),
+        ("reasoning-parser", args.reasoning_parser or None, ReasoningParserManager),
+    ):
+        registered = set(manager.list_registered())
         if name and name not in registered:
             raise ConfigError(f"unknown {option} {name!r}; known: {', '.join(sorted(registered))}")
 
@@ -188,13 +192,6 @@ def facts_of(config: VllmConfig) -> dict[str, Any]:
         "runner": "v2" if getattr(config, "use_v2_model_runner", False) else "v1",
         "max_model_len": config.model_config.max_model_len,
     }
-
-
-def _parser_names(args: argparse.Namespace) -> tuple[tuple[str, str | None, set[str]], ...]:
-    return (
-        ("tool-call-parser", args.tool_call_parser, set(ToolParserManager.list_registered())),
-        ("reasoning-parser", args.reasoning_parser or None, set(ReasoningParserManager.list_registered())),
-    )
 
 
 def _full_names(engine_args: Mapping[str, Any]) -> dict[str, Any]:

@@ -264,10 +264,9 @@ def _switch(options: Mapping[str, Any], *names: str) -> bool | None:
     return next((bool(options[name]) for name in names if options.get(name) is not None), None)
 
 
-def _reasoning_parser(grammar: str) -> type[SpecgateReasoningParser]:
-    return type(f"{class_name(grammar)}ReasoningParser", (SpecgateReasoningParser,), {"grammar": grammar})
-
-
 REASONING_PARSERS: dict[str, type[SpecgateReasoningParser]] = {
-    f"{OUR_PARSER}{grammar}": _reasoning_parser(grammar) for grammar in GRAMMARS
+    f"{OUR_PARSER}{grammar}": type(
+        f"{class_name(grammar)}ReasoningParser", (SpecgateReasoningParser,), {"grammar": grammar}
+    )
+    for grammar in GRAMMARS
 }

@@ -23,7 +23,7 @@ from serve.discovery.finding import Findings, facts_of
 from serve.discovery.identity import EngineIdentity, agreed
 from serve.discovery.reading import engine_metrics, read
 from serve.errors import ConfigError
-from serve.request.engine_options import OPT_OUT
+from serve.request.patch import OPT_OUT
 
 
 @dataclass(frozen=True, slots=True)

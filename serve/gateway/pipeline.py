@@ -47,7 +47,7 @@ from serve.quarantine.live import LivePolicy
 from serve.request.beside import LONG_BODY_BYTES, beside
 from serve.request.body_reader import BodyReader, ReadRequest
 from serve.request.completion import CHAT_PATH, COMPLETION_PATHS
-from serve.request.engine_options import wants_usage
+from serve.request.patch import wants_usage
 from serve.routing.pool import Pool
 from serve.shadow.live import NULL_SHADOWS, NullShadows, Shadows
 from serve.telemetry.instruments import Telemetry

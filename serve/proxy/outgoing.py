@@ -17,8 +17,7 @@ from serve.proxy.routed_request import RoutedRequest
 from serve.proxy.span_attributes import PoolKind
 from serve.request.completion import CHAT_PATH, COMPLETION_PATHS, NONE
 from serve.request.continuation import obstacle
-from serve.request.engine_options import OPT_OUT, REPORT, add_xargs, ask_ids, ask_usage
-from serve.request.patch import BodyPatch, ReasoningField
+from serve.request.patch import OPT_OUT, REPORT, BodyPatch, ReasoningField, add_xargs, ask_ids, ask_usage
 from serve.routing.pool import SLOT_HEADER, Endpoint
 from serve.stream.line import PASS, Stage
 from serve.stream.stages import Rename, TokenIds, WithoutDrafts, WithoutUsage

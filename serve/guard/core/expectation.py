@@ -13,7 +13,7 @@ from serve.guard.core.prompt_text import PromptText
 from serve.guard.core.schema import Schema
 from serve.guard.core.schema_cost import Budget
 from serve.request.completion import MALFORMED, CompletionRequest, Format, Tool, format_of, not_json
-from serve.request.engine_options import includes_usage
+from serve.request.patch import includes_usage
 
 
 class LazyRequest(Mapping[str, Any]):

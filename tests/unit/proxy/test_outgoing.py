@@ -12,8 +12,7 @@ from serve.config.gateway import GatewayConfig
 from serve.proxy.outgoing import OutgoingRequests
 from serve.proxy.routed_request import Attribution, RoutedRequest
 from serve.request.completion import parse
-from serve.request.engine_options import wants_usage
-from serve.request.patch import BodyPatch
+from serve.request.patch import BodyPatch, wants_usage
 from serve.routing.pool import SLOT_HEADER, Endpoint
 
 ENGINE = {"kind": "vllm"}

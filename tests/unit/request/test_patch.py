@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from serve.errors import InvalidRequestError
 from serve.guard.core.expectation import Expectation, LazyRequest
 from serve.request.completion import CompletionRequest, parse
-from serve.request.engine_options import OPT_OUT, REPORT, add_xargs, ask_usage, wants_usage
-from serve.request.patch import BodyPatch, ReasoningField
+from serve.request.patch import OPT_OUT, REPORT, BodyPatch, ReasoningField, add_xargs, ask_usage, wants_usage
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(),

@@ -83,7 +83,7 @@ class ConnectionPool:
             async with asyncio.timeout(self._connect_timeout_s):
                 *others, last = await ADDRESSES.of(origin.host)
                 for address in others:
-                    with suppress(ConnectionError):  # the next one may answer
+                    with suppress(OSError):  # refused, or on a network without a way there; the next one may answer
                         return await self._connect_to(address, origin, on_lost)
                 return await self._connect_to(last, origin, on_lost)
         except TimeoutError as error:

@@ -59,6 +59,7 @@ DATA_PORT: Rules = {
     "/v1/route/explain": {"POST": RouteRule("explain")},
     "/health": {"GET": RouteRule(OPEN, pages=True)},
     "/ready": {"GET": RouteRule(OPEN)},
+    "/version": {"GET": RouteRule(OPEN)},
 }
 ADMIN_PORT: Rules = {
     "/": {"GET": RouteRule(OPEN)},

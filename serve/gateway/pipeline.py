@@ -11,9 +11,8 @@ from policies import Decision, Policy, TrialTerms, choose, decide
 from policies.classes import GUARDED, class_of_names
 from serve.access.principal import ANONYMOUS, Authenticate, Principal, Tenant, everybody
 from serve.config.gateway import GatewayConfig
-from serve.dialects.api import ContextOf, DialectApi
+from serve.dialects.api import DIALECTS, ContextOf, DialectApi
 from serve.dialects.dialect import Dialect
-from serve.dialects.table import DIALECTS
 from serve.errors import (
     INTERNAL,
     DeadlineError,

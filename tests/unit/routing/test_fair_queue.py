@@ -419,12 +419,13 @@ async def test_who_has_waited_long_enough_gets_what_is_reserved(kind: str, clock
 
 async def test_slots_that_other_replicas_no_longer_want_are_taken() -> None:
     pool, slots = pool_of("ray"), Slots(4)
+    assert isinstance(pool, Leases)
     async with AsyncExitStack() as held:
         pool.merge(QueueReport(wanted=(0, 0, 6)))
         batch = [ask(pool, slots, BATCH, held) for _ in range(2)]
         await settle()
         assert sum(task.done() for task in batch) == 1
-        assert pool.report().wanted == (0, 0, 2)
+        assert pool.queue.report().wanted == (0, 0, 2)
         pool.merge(QueueReport())
         await asyncio.gather(*batch)
 

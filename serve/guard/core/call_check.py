@@ -63,28 +63,84 @@ _decoder = json.JSONDecoder()
 
 
 class CallCheck:
-    """Checks calls against what the request expects.
+    """Checks the calls of one choice against what the request expects."""
 
-    Args:
-        expectation: Of the request.
-        settings: Of the guard.
-    """
-
-    def __init__(self, expectation: Expectation, settings: GuardConfig) -> None:
+    def __init__(self, expectation: Expectation, settings: GuardConfig, choice: int) -> None:
         self._expected = expectation
         self._settings = settings
+        self._choice = choice
         self._names: Names | None = None
 
-    def early_defect(self, call: HeldCall, choice: int) -> Defect | None:
+    def early_defect(self, call: HeldCall) -> Defect | None:
         """Returns the defect that is certain before a call is complete, if there is one."""
         if call.broken:
-            return Defect(Outcome.INVALID_JSON, Severity.HARD, "arguments are not JSON", choice, call.index)
+            return self._defect(call, Outcome.INVALID_JSON, "arguments are not JSON")
         if len(call.name) > _MAX_NAME_CHARS:
-            return Defect(Outcome.UNKNOWN_TOOL, Severity.HARD, "an endless name", choice, call.index)
+            return self._defect(call, Outcome.UNKNOWN_TOOL, "an endless name")
         return None
 
-    def read(self, call: HeldCall) -> bool:
-        """Puts the declared tool and `{}` where a complete call spells them in another way that is clear.
+    def judge(self, call: HeldCall, begun: str = "") -> tuple[Defect | None, list[str]]:
+        """Mends in a complete call what is only another spelling; what has begun to go out of its arguments stays.
+
+        Returns:
+            The first defect that is left, None if there is none, and what was mended.
+        """
+        mended = ["a tool's name in another spelling"] if self._read(call) else []
+        defect = self.defect(call)
+        if defect is not None and _may_be_quoted(defect) and self._unquote(call, begun):
+            mended.append("a value written as a text")
+            defect = self.defect(call)
+        return defect, mended
+
+    def outline(self, name: str) -> SchemaOutline | None:
+        """Returns what a tool's schema says of arguments that are not whole; None if a call to it must be."""
+        if self._name_problem(name):
+            return None
+        try:
+            return self._expected.tools[name].outline()
+        except UnjudgedError:
+            return None
+
+    def defect(self, call: HeldCall) -> Defect | None:
+        """Returns the first defect of a complete call; None if it has none."""
+        text = call.arguments
+        if problem := self._name_problem(call.name):
+            outcome = Outcome.MARKER_LEAK if MARKUP.search(call.name) else Outcome.UNKNOWN_TOOL
+            return self._defect(call, outcome, problem)
+        try:
+            value = call.value
+        except ValueError:
+            if call.incomplete:
+                return self._defect(call, Outcome.TRUNCATED, "arguments end early")
+            return self._defect(call, Outcome.INVALID_JSON, "arguments can't be read as JSON")
+        if not isinstance(value, dict):
+            return self._defect(call, Outcome.INVALID_JSON, "arguments are no object")
+        if has_half_character(text, value):
+            return self._defect(call, Outcome.TRUNCATED, "half a character in the arguments")
+        found = self._schema_problem(call.name, value, len(text))
+        severity = Severity.SUSPECT if found is None or found[2] is Severity.NOTE else found[2]
+        if markup := suspicion(text, value):
+            return self._defect(call, Outcome.MARKER_LEAK, f"{markup} in a call", severity)
+        if REPLACEMENT in text and severity is Severity.SUSPECT:
+            return self.cut_character(call)
+        return None if found is None else self._defect(call, *found)
+
+    def cut_character(self, call: HeldCall) -> Defect:
+        """Returns the suspicion that a character of a call was cut."""
+        return self._defect(call, Outcome.TRUNCATED, "a cut character in the arguments", Severity.SUSPECT)
+
+    def near_copy(self, call: HeldCall) -> Defect | None:
+        """Returns the suspicion that a call without a defect names what the prompt has but for one slip."""
+        if self._settings.near_copies == "off" or self._expected.near_copies.first(call.value) is None:
+            return None
+        detail = f"{call.name} names what is nearly in the prompt"
+        return self._defect(call, Outcome.NEAR_COPY, detail, severity_of_near_copy(self._settings))
+
+    def _defect(self, call: HeldCall, outcome: Outcome, detail: str, severity: Severity = Severity.HARD) -> Defect:
+        return Defect(outcome, severity, detail, self._choice, call.index)
+
+    def _read(self, call: HeldCall) -> bool:
+        """Puts the declared tool and `{}` where a call spells them in another way that is clear.
 
         Returns:
             True if the name was not the tool's.
@@ -99,12 +155,8 @@ class CallCheck:
             call.replace_arguments("{}")
         return misspelt
 
-    def unquote(self, call: HeldCall, begun: str = "") -> bool:
+    def _unquote(self, call: HeldCall, begun: str) -> bool:
         """Takes the quotes off all arguments, or off values among them, if nothing else keeps a call from its schema.
-
-        Args:
-            call: A complete one to a declared tool.
-            begun: What has gone out of its arguments, and must stay.
 
         Returns:
             True if the call fits its schema now.
@@ -129,55 +181,6 @@ class CallCheck:
             return False
         call.replace_arguments(text)
         return call.prefix.complete
-
-    def outline(self, name: str) -> SchemaOutline | None:
-        """Returns what a tool's schema says of arguments that are not whole; None if a call to it must be."""
-        if self._name_problem(name):
-            return None
-        try:
-            return self._expected.tools[name].outline()
-        except UnjudgedError:
-            return None
-
-    def defect(self, call: HeldCall, choice: int) -> Defect | None:
-        """Returns the first defect of a complete call; None if it has none."""
-
-        def of(outcome: Outcome, detail: str, severity: Severity = Severity.HARD) -> Defect:
-            return Defect(outcome, severity, detail, choice, call.index)
-
-        text = call.arguments
-        if problem := self._name_problem(call.name):
-            return of(Outcome.MARKER_LEAK if MARKUP.search(call.name) else Outcome.UNKNOWN_TOOL, problem)
-        try:
-            value = call.value
-        except ValueError:
-            if call.incomplete:
-                return of(Outcome.TRUNCATED, "arguments end early")
-            return of(Outcome.INVALID_JSON, "arguments can't be read as JSON")
-        if not isinstance(value, dict):
-            return of(Outcome.INVALID_JSON, "arguments are no object")
-        if has_half_character(text, value):
-            return of(Outcome.TRUNCATED, "half a character in the arguments")
-        found = self._schema_problem(call.name, value, len(text))
-        severity = Severity.SUSPECT if found is None or found[2] is Severity.NOTE else found[2]
-        if markup := suspicion(text, value):
-            return of(Outcome.MARKER_LEAK, f"{markup} in a call", severity)
-        if found is not None and severity is not Severity.SUSPECT:
-            return of(*found)
-        if REPLACEMENT in text:
-            return self.cut_character(call, choice)
-        return None if found is None else of(*found)
-
-    def cut_character(self, call: HeldCall, choice: int) -> Defect:
-        """Returns the suspicion that a character of a call was cut."""
-        return Defect(Outcome.TRUNCATED, Severity.SUSPECT, "a cut character in the arguments", choice, call.index)
-
-    def near_copy(self, call: HeldCall, choice: int) -> Defect | None:
-        """Returns the suspicion that a call without a defect names what the prompt has but for one slip."""
-        if self._settings.near_copies == "off" or self._expected.near_copies.first(call.value) is None:
-            return None
-        detail = f"{call.name} names what is nearly in the prompt"
-        return Defect(Outcome.NEAR_COPY, severity_of_near_copy(self._settings), detail, choice, call.index)
 
     def _tools_meant_by(self, call: HeldCall) -> list[str]:
         """Returns the declared tools that a call's name may spell; of several those that take its arguments."""
@@ -219,7 +222,7 @@ class CallCheck:
         return None
 
 
-def may_be_quoted(defect: Defect) -> bool:
+def _may_be_quoted(defect: Defect) -> bool:
     """Returns whether what keeps a call that has this defect from going out may be quotes around a value."""
     return defect.outcome in (Outcome.SCHEMA_MISMATCH, Outcome.INVALID_JSON) and defect.severity is not Severity.NOTE
 
@@ -227,9 +230,8 @@ def may_be_quoted(defect: Defect) -> bool:
 def suspicion(arguments: str, value: Any) -> str | None:
     """Returns the markup in a call's arguments that no one would have written there; None if there is none.
 
-    Markup in a string is data: a template, a parser's test, a pattern to search for. Damage looks different. It is the
-    end of a call, or a reserved token, that the string did not begin, right behind a word or at the string's end; or
-    the end of one call and the beginning of the next; or a tag that became part of a key.
+    Damage is the end of a call, or a reserved token, that the string did not begin, right behind a word or at the
+    string's end; or the end of one call and the beginning of the next; or a tag that became part of a key.
 
     Args:
         arguments: JSON text.
@@ -262,11 +264,7 @@ def _is_odd_key(key: str) -> bool:
 def torn_key(arguments: Mapping[str, Any], names: Collection[str]) -> bool:
     """Returns whether a key is what damage left of a name: `command=ls`, `command">`, ` command`, `Command`.
 
-    Or it is a wrapper that no schema knows, with all the arguments in it.
-
-    Args:
-        arguments: Of a call.
-        names: Those of its schema; empty where other keys are as good.
+    Or it is a wrapper that no schema knows, with all the arguments in it. Without names, any key is as good.
     """
     if not names:
         return False
@@ -346,13 +344,9 @@ class _Balance:
 
 
 def unquoted(text: str, mismatch: str) -> str | None:
-    """Returns a document with the value in place of the text that fails its schema; None if that text is no JSON.
+    """Returns valid JSON with the value in place of the text that fails its schema; None if that text is no JSON.
 
-    Nothing else of the document changes.
-
-    Args:
-        text: The document, valid JSON.
-        mismatch: Where and by which keyword it fails, as of `Schema.mismatch`.
+    Nothing else of it changes. The mismatch is as of `Schema.mismatch`.
     """
     where, _, keyword = mismatch.rpartition(": ")
     span = _span(text, where) if keyword in _OF_TYPES else None

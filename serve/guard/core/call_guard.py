@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from serve.guard.core.call_assembly import MAX_CALLS, CallAssembly, Entry, HeldCall
-from serve.guard.core.call_check import CallCheck, may_be_quoted
+from serve.guard.core.call_check import CallCheck
 from serve.guard.core.chunk import TokenDetails
 from serve.guard.core.client_view import ClientView, ReadyCall, Step
 from serve.guard.core.live_prefix import LivePrefix
@@ -22,23 +22,13 @@ class CallGuard:
     """Collects calls, checks each when it is complete, and returns it as deltas if it may go out.
 
     Calls go out in the order in which they began. Before the choice ends, a call goes out only if its JSON is complete,
-    another has begun, and nothing is wrong with it or one before it. One without arguments may still get some.
-
-    Args:
-        choice: Index of the choice.
-        check: Checks a call.
-        view: What the client has of this choice.
-        log: Takes the defects.
-        single: Whether the request allows one call only. What follows the first is dropped.
-        live: Whether the first call that has not gone out may do so while it grows.
-        hasty: As of `Guard`.
+    another has begun, and nothing is wrong with it or one before it; a `live` one, while it grows. One without
+    arguments may still get some. If the request allows a `single` call, what follows the first is dropped.
     """
 
     def __init__(
-        self, choice: int, check: CallCheck, view: ClientView, log: DefectLog, *, single: bool = False,
-        live: bool = False, hasty: bool = False,
-    ) -> None:  # fmt: skip
-        self._choice = choice
+        self, check: CallCheck, view: ClientView, log: DefectLog, *, single: bool, live: bool, hasty: bool
+    ) -> None:
         self._check = check
         self._view = view
         self._log = log
@@ -250,22 +240,15 @@ class CallGuard:
     def _judge(self, call: HeldCall) -> bool:
         """Checks a complete call; returns whether it may go out at once."""
         self._checked += 1
-        if self._check.read(call):
-            self._log.report(Outcome.RESCUED, "a tool's name in another spelling", Severity.NOTE, once=True)
-        defect = self._check.defect(call, self._choice)
-        if defect is not None and may_be_quoted(defect) and self._check.unquote(call, self._sent_of(call)):
-            self._log.report(Outcome.RESCUED, "a value written as a text", Severity.NOTE, once=True)
-            defect = self._check.defect(call, self._choice)
-        defect = defect or self._check.near_copy(call, self._choice)
+        begun = self._view.live.sent if self._view.live is not None and call is self._live else ""
+        defect, mended = self._check.judge(call, begun)
+        for detail in mended:
+            self._log.report(Outcome.RESCUED, detail, Severity.NOTE, once=True)
+        defect = defect or self._check.near_copy(call)
         if defect is None:
             return True
         self._log.report_call(defect)
         return defect.severity is Severity.NOTE
-
-    def _sent_of(self, call: HeldCall) -> str:
-        """Returns what has gone out of a call's arguments."""
-        begun = self._view.live
-        return begun.sent if begun is not None and call is self._live else ""
 
     def _is_cut(self, call: HeldCall) -> bool:
         """Returns whether a limit may have cut a call: one without arguments might have got some, had it gone on."""
@@ -273,7 +256,7 @@ class CallGuard:
             return False
         if call is self._assembly.newest or not call.is_empty:
             return True
-        defect = self._check.defect(call, self._choice)
+        defect = self._check.defect(call)
         return defect is not None and defect.severity is not Severity.NOTE
 
     def _contradicts(self, call: HeldCall) -> bool:
@@ -311,8 +294,8 @@ class CallGuard:
         return self._view.end_call(ready)
 
     def _report_cut_character(self, call: HeldCall) -> None:
-        self._log.report_call(self._check.cut_character(call, self._choice))
+        self._log.report_call(self._check.cut_character(call))
 
     def _report_early(self, call: HeldCall) -> None:
-        if defect := self._check.early_defect(call, self._choice):
+        if defect := self._check.early_defect(call):
             self._log.report_call(defect)

@@ -23,16 +23,7 @@ _OF_ARGUMENTS = re.compile(r"arg_|param|argument")  # in the markers of argument
 
 
 class ChoiceGuard:
-    """Takes one choice's deltas and returns those that may go out.
-
-    Args:
-        index: Of the choice.
-        expectation: Of the request.
-        settings: Of the guard.
-        view: What the client has of this choice; outlives the attempt.
-        tolerates: Severities that hold nothing back, as `tolerated` returns them.
-        live: Whether a call may go out while it grows.
-        hasty: As of `Guard`.
+    """Takes one choice's deltas and returns those that may go out. Its view outlives the attempt.
 
     Attributes:
         calls: Guards the calls.
@@ -55,8 +46,8 @@ class ChoiceGuard:
         self._tokens: list[TokenDetails] = []  # of chunks of which nothing has gone out or is held as a call
         self._log = log = DefectLog(index, tolerates)
         self.defects = log.defects
-        self._check = CallCheck(expectation, settings)
-        self.calls = CallGuard(index, self._check, view, log, single=expectation.single, live=live, hasty=hasty)
+        self._check = CallCheck(expectation, settings, index)
+        self.calls = CallGuard(self._check, view, log, single=expectation.single, live=live, hasty=hasty)
         self._texts = TextGuard(expectation, settings, view, log)
 
     @property
@@ -95,14 +86,7 @@ class ChoiceGuard:
         stop: Any = None,
         tokens: TokenDetails | None = None,
     ) -> list[Step]:
-        """Returns what may go out now.
-
-        Args:
-            delta: Of the engine.
-            finish_reason: Of the engine; None before the end.
-            stop: The text or token at which the engine stopped, as `stop_of` returns it.
-            tokens: What the engine says of the chunk's tokens.
-        """
+        """Returns what may go out now; the finish reason and what `stop_of` returns come with the last delta."""
         if finish_reason is not None:
             self._reason, self._stop = finish_reason, stop
             self.cut = finish_reason == "length" or (stop is not None and self._expected.stops_at(stop))
@@ -146,12 +130,7 @@ class ChoiceGuard:
         return [name for name in TEXTS if name != "content" and self._texts.shape(name) is MarkerShape.CALL]
 
     def feed_text(self, name: str, text: str) -> str:
-        """Returns the part of a text that may go out.
-
-        Args:
-            name: Of the field.
-            text: What the engine adds to it.
-        """
+        """Returns the part of what the engine adds to a text that may go out."""
         ready = self._texts.feed(name, text)
         if self._texts.leaking:
             self._report_lost()
@@ -228,7 +207,7 @@ class ChoiceGuard:
 
         Models often write a call down while they plan it. Only a whole one is a draft: what damage cut is not.
         """
-        drafts = rescue(leak, self._expected.grammar, self._expected, self._check)
+        drafts = rescue(leak, self._expected, self._check)
         return drafts is not None and (goes_on(leak) or all(map(self.calls.makes, drafts.calls)))
 
     def _finish_leak(self, name: str, leak: str) -> list[Step]:
@@ -242,7 +221,7 @@ class ChoiceGuard:
         possible = (is_call or opens_turn) and self._may_be_rescued
         ends_turn = True
         if possible or self.cut:
-            rescued = rescue(leak, self._expected.grammar, self._expected, self._check, cut=self.cut)
+            rescued = rescue(leak, self._expected, self._check, cut=self.cut)
             ends_turn = rescued is None or is_residue(rescued.content)
             if rescued is not None and ends_turn and (possible or not rescued.calls):
                 return self._take_rescued(rescued)
@@ -264,48 +243,25 @@ class ChoiceGuard:
         return self.calls.rescue(rescued.calls)
 
     def _silence(self, reason: str) -> tuple[Severity, str] | None:
-        return silence_defect(self._expected, reason, cut=self.cut, called=self.calls.begun, spoke=self._texts.spoke)
+        """Returns severity and detail of what an answer lacks that ended for a reason; None if it lacks nothing."""
+        if self.calls.begun or self.cut or reason == "content_filter":
+            return None
+        if self._expected.calls_required or reason == "tool_calls":
+            return Severity.HARD, "no call where one was required"
+        if self._expected.tools and not self._texts.spoke and self._expected.silence_is_odd:
+            return Severity.SOFT, "neither text nor call"
+        return None
 
     @property
     def _may_be_rescued(self) -> bool:
         return self._settings.rescue and bool(self._expected.tools) and not self.calls.begun
 
     def _final_reason(self, reason: str) -> str:
-        return final_reason(reason, called=bool(self._view.calls_sent), forced=self._expected.forced is not None)
-
-
-def silence_defect(
-    expected: Expectation, reason: str, *, cut: bool, called: bool, spoke: bool
-) -> tuple[Severity, str] | None:
-    """Returns severity and detail of what an answer lacks; None if it lacks nothing.
-
-    Args:
-        expected: What the request demands.
-        reason: Why the answer ended.
-        cut: Whether the request's own limits ended it.
-        called: Whether it holds calls.
-        spoke: Whether it holds content.
-    """
-    if called or cut or reason == "content_filter":
-        return None
-    if expected.calls_required or reason == "tool_calls":
-        return Severity.HARD, "no call where one was required"
-    if expected.tools and not spoke and expected.silence_is_odd:
-        return Severity.SOFT, "neither text nor call"
-    return None
-
-
-def final_reason(reason: str, *, called: bool, forced: bool) -> str:
-    """Returns the finish reason that fits what went out.
-
-    Args:
-        reason: The engine's.
-        called: Whether calls went out.
-        forced: Whether the request forced one tool; such an answer keeps the engine's reason.
-    """
-    if reason in ("length", "content_filter") or (called and forced):
-        return reason
-    return "tool_calls" if called else "stop"
+        """Returns the finish reason that fits what went out; with a forced tool, the engine's."""
+        called = self._view.calls_sent > 0
+        if reason in ("length", "content_filter") or (called and self._expected.forced is not None):
+            return reason
+        return "tool_calls" if called else "stop"
 
 
 class AttemptGuard:

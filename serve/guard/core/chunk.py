@@ -117,12 +117,7 @@ def joined(parts: Iterable[TokenDetails]) -> dict[str, Any]:
 
 
 def of_last_characters(details: TokenDetails, count: int) -> TokenDetails:
-    """Returns the details of the tokens in which the last characters of a chunk's text are.
-
-    Args:
-        details: Of a chunk.
-        count: Of characters.
-    """
+    """Returns the details of the tokens in which so many last characters of a chunk's text are."""
     logprobs = details.get("logprobs")
     entries = logprobs.get("content") if isinstance(logprobs, dict) else None
     if not isinstance(entries, list):

@@ -43,7 +43,7 @@ def chunks_of(
     Args:
         steps: What may go out.
         template: The members of the chunks that are not the choice's.
-        choice: The engine's choice, whose other members go out as well.
+        choice: The engine's, whose other members go out as well.
         report: Returns the note to the client, for the chunk that ends the choice.
     """
     chunks = []
@@ -252,24 +252,13 @@ class ClientView:
         self._diverged_tokens += tokens
 
     def begin_call(self, identity: str, name: str, arguments: str) -> Step:
-        """Begins to send a call whose arguments are still growing.
-
-        Args:
-            identity: The engine's id; may be empty.
-            name: Of the tool.
-            arguments: What goes out of them at once.
-        """
+        """Begins to send a call whose arguments are still growing, with those that go out at once."""
         self.live = LiveCall(len(self._sent), self._unique_id(identity, name), name, _Text())
         first = self.live.text.feed(arguments)
         return Step({"tool_calls": [_opening(self.live.index, self.live.id, name, first)]}, live=True)
 
     def may_continue(self, index: int, name: str) -> bool:
-        """Returns whether a call of a rerun goes on with the one that has begun: what came before is the same.
-
-        Args:
-            index: The call's, in the attempt.
-            name: Of its tool.
-        """
+        """Returns whether a rerun's call with this index goes on with the one that has begun, after all the others."""
         live = self.live
         if live is None or (live.index, live.name) != (index, name) or len(self._waiting) != index:
             return False

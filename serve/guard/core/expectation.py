@@ -19,14 +19,8 @@ from serve.request.patch import includes_usage
 class LazyRequest(Mapping[str, Any]):
     """The fields of a chat request that a response must satisfy; of its messages the role of the last one.
 
-    Nothing else of the body is built, since it may hold a million values.
-
-    Args:
-        asked: The members that were parsed already.
-        body: All of the request, in which an answer's names can be looked up; empty where nobody does.
-
-    Attributes:
-        body: As given.
+    Nothing else of the body is built, since it may hold a million values. All of it is at hand, to look up in it the
+    names of an answer, or is empty where nobody does.
 
     Raises:
         InvalidRequestError: A schema is no JSON that Python could read; decoding the request has skipped it.
@@ -87,12 +81,8 @@ def _format(response_format: Format | None) -> dict[str, Any] | None:
 class Expectation:
     """The demands of one request.
 
-    Args:
-        request: The body of a chat request.
-        grammar: Format of the model's calls, if known; otherwise the markup itself tells.
-
     Attributes:
-        grammar: As given.
+        grammar: Format of the model's calls, if known; otherwise the markup itself tells.
         raw_tools: The tools that may be called, as declared.
         tools: The schemas of their parameters, by name.
         forced: The one tool that must be called, if `tool_choice` names one.
@@ -146,11 +136,7 @@ class Expectation:
         return bool(self._request.get("stop") or self._request.get("stop_token_ids"))
 
     def stops_at(self, stop: Any) -> bool:
-        """Returns whether the request itself told the engine to stop there.
-
-        Args:
-            stop: As engines say it: a text, or a token's number (also one of the model's own).
-        """
+        """Returns whether the request told the engine to stop at this text, or token (maybe one of the model's own)."""
         if isinstance(stop, str):
             asked = self._request.get("stop")
             return stop == asked or stop in _sequence(asked)

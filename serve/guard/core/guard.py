@@ -56,8 +56,6 @@ class Guard:
         hasty: Whether an attempt ends once it is certain that it is not the last: somebody else is there to go on.
 
     Attributes:
-        settings: As given.
-        state: Progress of the answer.
         verdicts: One for each attempt that is over.
         takes_long: Checking one call may take longer than other requests should wait, since the prompt is long.
         over: The answer is whole, although its engine goes on: `finish` ends it.
@@ -99,15 +97,10 @@ class Guard:
         return self._view(index)
 
     def sound_part(self, tool: str, arguments: str) -> int:
-        """Returns how many characters of a call's arguments begin arguments that are right, as far as can be told.
-
-        Args:
-            tool: That is called.
-            arguments: As JSON text, of which nothing may be right, or everything.
-        """
-        check, call = CallCheck(self._expected, self.settings), HeldCall(0, name=tool)
+        """Returns how many characters of a call's arguments, of which all or none may be right, begin right ones."""
+        check, call = CallCheck(self._expected, self.settings, 0), HeldCall(0, name=tool)
         call.feed_arguments(arguments)
-        if check.defect(call, 0) is None:
+        if check.defect(call) is None:
             return len(arguments)
         outline = check.outline(tool)
         return 0 if outline is None else sound_part(outline, arguments)
@@ -226,8 +219,7 @@ class Guard:
     def broke(self, detail: str) -> list[Chunk]:
         """Ends the attempt where the engine's stream broke off, such as by a lost connection; otherwise as `finish`.
 
-        Args:
-            detail: The cause, for logs.
+        The detail names the cause, for logs.
         """
         if self.state is GuardState.OPEN and self._unfinished(done=False):
             self._attempt.fail(Outcome.FAILED, detail)
@@ -362,8 +354,7 @@ class Guard:
     def _unfinished(self, *, done: bool = True) -> bool:
         """Returns True if a choice has not come to its end, in this attempt or an earlier one.
 
-        Args:
-            done: Those that have begun are all.
+        Where the engine says that it is `done`, the choices that have begun are all.
         """
         choices = self._attempt.choices
         if not done and len(self._views) < self._expected.answers:

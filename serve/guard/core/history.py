@@ -46,8 +46,7 @@ _object = msgspec.json.Decoder(_Object)
 class HistoryRepair:
     """One pass over a conversation, call after call.
 
-    Args:
-        kimi_ids: Whether each call gets an id of its own of the form `functions.NAME:N`, and its results as well.
+    With `kimi_ids`, each call gets an id of its own of the form `functions.NAME:N`, and its results as well.
 
     Attributes:
         arguments: Calls whose arguments were malformed.

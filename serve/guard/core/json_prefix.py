@@ -286,11 +286,6 @@ JsonPrefix.__init_subclass__()  # it is a class of its own, too
 def _read_ahead(still_open: Sequence[str], state: str, text: str) -> tuple[int, list[str], str] | None:
     """Reads on up to the last mark of structure in `text`, which is one outside of strings.
 
-    Args:
-        still_open: Brackets that are open before `text`.
-        state: One of `_STATES`.
-        text: What follows.
-
     Returns:
         How many characters it read, the brackets that are open there and the state, one of `_STATES` or `end`; None if
             no document goes on like that.

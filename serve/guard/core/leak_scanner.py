@@ -58,7 +58,6 @@ class LeakScanner:
         document: Whether the text should be a JSON document.
 
     Attributes:
-        leak_begun: True once there is a leak.
         shape: Of the leak: `CALL` or `STRAY`.
         strayed: True if stray markup has passed.
     """
@@ -273,10 +272,7 @@ class LeakScanner:
 class _Quotation:
     """Reads a text as far as it is no markup, and tells in which kind of quotation a marker behind it stands.
 
-    Reading is put off until a marker asks, since most texts hold none.
-
-    Args:
-        notice: Looks for something in all text on its way; None if there is nothing to look for.
+    Reading is put off until a marker asks, since most texts hold none. `notice` looks for something in all text.
     """
 
     def __init__(self, notice: Callable[[str], bool] | None = None) -> None:
@@ -337,12 +333,7 @@ class _Quotation:
         return open_
 
     def end_of_span(self, text: str, *, ended: bool) -> bool | None:
-        """Returns whether the code span of the place ends in its line, as it must; None if that is still open.
-
-        Args:
-            text: What follows.
-            ended: Whether nothing more will.
-        """
+        """Returns whether the code span of the place ends in its line, as it must; None if that is still open."""
         ticks = self._ticks
         line, newline, _ = text[:_MOST_OF_A_LINE].partition("\n")
         for run in _TICKS.finditer(line):

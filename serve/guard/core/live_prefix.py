@@ -37,10 +37,6 @@ class LivePrefix(JsonPrefix):
     It is sound: what it lets out can always be completed to arguments that are right. It need not be complete: where
     it can't tell, the rest waits until the whole call is judged.
 
-    Args:
-        outline: Of the tool's parameters.
-        budget: What may be spent on judging values within the arguments; by default what a call may take.
-
     Attributes:
         ready: True once it pays to `take` what may go out.
         stuck: True once the rest must wait for the whole call.
@@ -92,11 +88,7 @@ class LivePrefix(JsonPrefix):
         return ready
 
     def _catch_up(self, end: int) -> None:
-        """Counts what has passed without a look at it, which was in the middle of a string.
-
-        Args:
-            end: Number of texts to count.
-        """
+        """Counts so many texts, if they have passed without a look at them, which was in the middle of a string."""
         read, starts = self._read, self._starts
         if len(starts) == end:
             return
@@ -258,12 +250,7 @@ class LivePrefix(JsonPrefix):
     # Strings that go out as they grow
 
     def _scan(self, string: _String, end: int) -> None:
-        """Lets more of a string out, up to what may be markup.
-
-        Args:
-            string: The string.
-            end: Of what has been read of it.
-        """
+        """Lets more of a string out, of which all up to `end` has been read, up to what may be markup."""
         if string.doubtful:
             return
         more = self._between(string.scanned, end)
@@ -294,12 +281,7 @@ class LivePrefix(JsonPrefix):
 
 
 def sound_part(outline: SchemaOutline, arguments: str) -> int:
-    """Returns how many characters of arguments might go out while they grow.
-
-    Args:
-        outline: Of the tool's parameters.
-        arguments: All of them.
-    """
+    """Returns how many characters of whole arguments might go out while they grow."""
     prefix = LivePrefix(outline)
     for start in range(0, len(arguments), _PIECE):
         prefix.feed(arguments[start : start + _PIECE])

@@ -114,17 +114,6 @@ _ENDS_OF_OLD_CALLS = {
     **{end: begin.removesuffix("|>") for end, begin in zip(SECTION_ENDS, SECTION_BEGINS, strict=True)},
 }  # fmt: skip
 
-# Known, and no evidence: ordinary texts hold them (`usage: prog [ARGS]`), or they are parts of markers above.
-NOT_MARKERS = {
-    "<response>": "plain XML", "</response>": "plain XML", "<param name=": "plain XML",
-    '<parameter name="': "plain XML",
-    "[ARGS]": "in every usage text", "[CALL_ID]": "a word in brackets", "[THINK]": "a word in brackets",
-    "[/THINK]": "a word in brackets", "functools[": "a word; `words_of_a_call` sees the call",
-    "to=functions.": "words; `words_of_a_call` sees the call",
-    "Here is my thought process:": "English", "Here is my response:": "English",
-    "｜DSML｜": "in each of its tags", "｜GCML｜": "in its tag",
-}  # fmt: skip
-
 
 def _spellings(literal: str) -> Iterator[str]:
     """Yields a marker, and as clients and Unicode's NFKC write its full-width bars, a tokenizer its blanks, and models

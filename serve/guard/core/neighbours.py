@@ -29,10 +29,10 @@ _SIGNS = str.maketrans("", "", "#.-+ ")
 
 
 class Neighbours:
-    """Those of one name.
+    """Those of one name that the prompt does not have.
 
     Args:
-        name: That the prompt does not have.
+        name: To look up.
         writing: That has every part of the name that the prompt has.
         glances: One for each place that is looked at.
     """
@@ -107,14 +107,11 @@ class Neighbours:
         return slips
 
     def _within(self, longest: int) -> dict[str, Slip]:
-        """Returns slips by the name that they were made of.
+        """Returns slips, none longer than the longest, by the name that they were made of.
 
         A slip begins where at most the longest head in the prompt ends, and ends where at least the longest tail
         begins. So what precedes and what follows it is intact, at least as long as `ahead` and `behind`. If both are
         short, either half of the name is intact all the same.
-
-        Args:
-            longest: Slip that counts.
         """
         name = self._name
         half = (len(name) - longest + 1) // 2
@@ -171,13 +168,9 @@ class Neighbours:
         return self._often(part), -len(part)
 
     def _around(self, piece: str, at: int, place: int, signs: re.Pattern[bytes]) -> str:
-        """Returns what stands around a piece of the name: all that is joined with it, or as much as the name has.
+        """Returns what stands around a piece of the name, which begins at `at` there and at `place` in the writing.
 
-        Args:
-            piece: Of the name.
-            at: Where it begins in the name.
-            place: Where it begins in the writing.
-            signs: That go on with it, any number of them.
+        That is all that is joined with it by any number of signs, or as much as the name has.
         """
         name, writing, end = self._name, self._writing, place + len(_utf8(piece))
         if " " in name:  # other words stand around it
@@ -188,10 +181,7 @@ class Neighbours:
 def _swapped_tokens(name: str, first: int, last: int) -> Iterator[str]:
     """Yields a name with two neighbours among its tokens in each other's place, unless these are two words alone.
 
-    Args:
-        name: To change.
-        first: Where at the latest the first of the two begins.
-        last: Where at the earliest the last of them ends.
+    The first of the two begins at `first` or before, and the last of them ends at `last` or behind.
     """
     tokens = [*_TOKEN.finditer(name)]
     least = 2 if name.translate(_SIGNS).isdigit() else 3
@@ -253,13 +243,9 @@ def _longest_tail(text: bytes, name: bytes) -> int:
 
 
 def _intact_parts(name: str, length: int, behind: int, longest: int) -> list[str]:
-    """Returns parts behind the first characters of a name, of which one slip leaves one at least.
+    """Returns parts behind the first characters of a name, of which one slip, if not too long, leaves one at least.
 
-    Args:
-        name: To take apart.
-        length: How many characters are ahead of the slip.
-        behind: How many are behind it.
-        longest: Slip that counts.
+    So many characters, `length` and `behind`, are ahead of the slip and behind it.
     """
     quarter = max((len(name) - length - longest + 1) // 2, 1)
     if behind >= quarter:

@@ -82,13 +82,9 @@ class Writing(NamedTuple):
         return self._text(self.data[at : at + self._reach(length)])[:length]
 
     def joined(self, start: int, end: int, signs: re.Pattern[bytes], longest: int) -> str:
-        """Returns a part with the signs on both sides of it.
+        """Returns the part between two places with all signs on both sides of it; JSON escapes none of these signs.
 
-        Args:
-            start: Of the part.
-            end: Of the part.
-            signs: That go on with it, any number of them; none that JSON escapes.
-            longest: Bytes that are looked at from either end of the part.
+        No more than `longest` bytes are looked at from either end of the part.
         """
         before, after = signs.match(self.data[max(end - longest, 0) : start][::-1]), signs.match(self.data, end)
         first = start - (before.end() if before else 0)
@@ -117,14 +113,10 @@ def _unescaped(found: re.Match[bytes]) -> bytes:
 
 
 class PromptText:
-    """The prompt of one request, read no further than it has to be.
-
-    Args:
-        body: Of the chat request, as JSON.
+    """The prompt of one request, whose body is JSON, read no further than it has to be.
 
     Attributes:
-        body: As given.
-        writing: The same, to look up names as JSON has them.
+        writing: The body, to look up names as JSON has them.
     """
 
     def __init__(self, body: bytes) -> None:

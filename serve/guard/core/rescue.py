@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from serve.guard.core.call_assembly import Entry, HeldCall
-from serve.guard.core.call_check import CallCheck, may_be_quoted
+from serve.guard.core.call_check import CallCheck
 from serve.guard.core.expectation import Expectation
 from serve.guard.core.markup import ENDS_OF_CALLS, MARKUP, canonical
 from serve.guard.core.verdict import Severity
@@ -70,19 +70,12 @@ def goes_on(leak: str) -> bool:
     return not (leak[end:] == "" or leak[end:].isspace())
 
 
-def rescue(
-    leak: str, grammar: str | None, expectation: Expectation, check: CallCheck, *, cut: bool = False
-) -> Rescued | None:
+def rescue(leak: str, expectation: Expectation, check: CallCheck, *, cut: bool = False) -> Rescued | None:
     """Returns the calls in `leak`; None unless some format reads it as nothing but complete, valid calls and text.
 
-    Args:
-        leak: Text from the first markup on.
-        grammar: The model's own format, if known; the others are tried after it.
-        expectation: What the request demands.
-        check: Checks the calls.
-        cut: Whether the request's own limits ended it, so that its last call may be incomplete.
+    The leak begins with markup. Where the request's own limits `cut` it, its last call may be incomplete.
     """
-    for text, message in _readings(leak, grammar, expectation):
+    for text, message in _readings(leak, expectation):
         if (rescued := _rescued(text, message, check, cut=cut)) is not None:
             return rescued
     return None
@@ -110,10 +103,7 @@ def _rescued(text: str, message: ParsedMessage, check: CallCheck, *, cut: bool) 
     for index, each in enumerate(parsed):
         call = HeldCall(index)
         call.feed(Entry(index, each.id, each.name, each.arguments))
-        check.read(call)
-        defect = check.defect(call, 0)
-        if defect is not None and may_be_quoted(defect) and check.unquote(call):
-            defect = check.defect(call, 0)
+        defect, _ = check.judge(call)
         if defect is not None and defect.severity is not Severity.NOTE:
             return None
         calls.append(call)
@@ -151,9 +141,9 @@ def _half_opening(content: str) -> int:
     return len(half) if half and any(opening.startswith(half) for opening in _OPENINGS) else 0
 
 
-def _readings(leak: str, grammar: str | None, expectation: Expectation) -> Iterator[tuple[str, ParsedMessage]]:
+def _readings(leak: str, expectation: Expectation) -> Iterator[tuple[str, ParsedMessage]]:
     """Yields what each format reads, and of which text, the model's own first; nothing if that would take too long."""
-    formats = grammars_of(leak, grammar)
+    formats = grammars_of(leak, expectation.grammar)
     most = _MOST_MARKERS // len(formats)
     markers, signs = (sum(map(leak.count, parts)) for parts in (_MARKERS, _SIGNS))
     if markers > most or signs > _MOST_SIGNS // len(formats):
@@ -166,12 +156,7 @@ def _readings(leak: str, grammar: str | None, expectation: Expectation) -> Itera
 
 
 def grammars_of(leak: str, grammar: str | None = None) -> list[str]:
-    """Returns the formats that may read a leak, the surest first.
-
-    Args:
-        leak: Text that begins with markup.
-        grammar: The model's own format, if known.
-    """
+    """Returns the formats that may read a leak, which begins with markup: the model's own, if known, comes first."""
     fallback = grammars_by_markup(leak)[:1] or ["qwen3_coder"]  # which reads what hermes does, too
     own = [grammar] if grammar in GRAMMARS else []
     return list(dict.fromkeys([*own, *fallback]))

@@ -68,12 +68,9 @@ _raw = msgspec.json.Encoder().encode
 
 
 class Schema:
-    """A JSON schema of the request, compiled on first use. References are never fetched.
+    """A JSON schema of the request, compiled on first use; None accepts everything. References are never fetched.
 
-    Args:
-        schema: As the request has it; None accepts everything.
-        strict: Whether the request asks to enforce it; then formats count, too.
-        budget: Shared by all schemas of a request; one of its own if not given.
+    All schemas of a request share a budget. Of a strict one, formats count, too.
     """
 
     def __init__(self, schema: Any, *, strict: bool, budget: Budget | None = None) -> None:
@@ -134,12 +131,7 @@ class Schema:
 
 
 class Compiled:
-    """A schema that is ready to judge values.
-
-    Args:
-        schema: As the request has it.
-        strict: Whether formats count.
-        budget: What it may take.
+    """A schema that is ready to judge values. Of a strict one, formats count.
 
     Raises:
         UnjudgedError: It is not valid, or reading or compiling it may take too long.
@@ -183,12 +175,7 @@ class Compiled:
         return max(fitting, default=0)
 
     def mismatch(self, value: Any, chars: float, budget: Budget) -> str | None:
-        """Returns where and by which keyword a value fails; None if it does not.
-
-        Args:
-            value: Of JSON.
-            chars: Of the JSON that it was parsed from.
-            budget: What judging it may take.
+        """Returns where and by which keyword a value fails, parsed from so many characters; None if it does not.
 
         Raises:
             UnjudgedError: It can't be judged within the budget.
@@ -223,12 +210,7 @@ class _Cache:
         self._kept: OrderedDict[tuple[bytes, bool], Compiled] = OrderedDict()
 
     def kept(self, text: bytes, strict: bool) -> Compiled | None:
-        """Returns a schema that has been compiled before; None if it is not at hand.
-
-        Args:
-            text: The schema's JSON.
-            strict: Whether formats count.
-        """
+        """Returns a schema, given as JSON, that has been compiled before; None if it is not at hand."""
         compiled = self._kept.get((text, strict))
         if compiled is not None:
             self._kept.move_to_end((text, strict))
@@ -257,11 +239,7 @@ class _Cache:
 
 
 def estimated_bytes(text: bytes) -> int:
-    """Returns about how much memory a compiled schema takes, rather too much than too little.
-
-    Args:
-        text: The schema's JSON.
-    """
+    """Returns about how much memory a compiled schema takes, rather too much than too little, by its JSON."""
     return 4_000 + 6 * len(text) + 1_000 * text.count(b"{") + 100 * (text.count(b"[") + text.count(b","))
 
 
@@ -423,12 +401,7 @@ class SchemaOutline:
         self._possible: dict[int, bool] = {}  # whether a part may have values
 
     def rule(self, schema: Any, sign: str) -> Rule:
-        """Returns the rule for a value.
-
-        Args:
-            schema: For the value; a part of the whole.
-            sign: The value's first character.
-        """
+        """Returns the rule for a value that begins with a sign, by its schema, which is a part of the whole."""
         kind = _TYPE_OF.get(sign, "number")
         key = id(schema), kind
         found = self._rules.get(key)

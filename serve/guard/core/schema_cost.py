@@ -43,16 +43,13 @@ class TooMuchWorkError(UnjudgedError):
 
 
 class Budget:
-    """The time that all of one request's schemas may take together.
+    """The CPU time that all of one request's schemas may take together.
 
     The validator is native code that nothing can interrupt and that keeps the interpreter's lock. So work is admitted
     by a bound of what it may take, before it begins; what it really took is subtracted afterwards.
 
     Where there are several schemas, none takes more than half of what is left, so that one tool's schema cannot leave
     all the others unjudged.
-
-    Args:
-        limit_s: Of CPU time.
 
     Attributes:
         schemas: Number of schemas that share it.
@@ -69,10 +66,7 @@ class Budget:
         return self._left_s / 2 if self.schemas > 1 else self._left_s
 
     def admit(self, bound_s: float) -> None:
-        """Lets work begin.
-
-        Args:
-            bound_s: It takes no longer.
+        """Lets work begin that takes no longer than its bound.
 
         Raises:
             TooMuchWorkError: That is more than there is.
@@ -158,10 +152,7 @@ class ValueSize:
 
 
 class Cost:
-    """Bounds of the work of a schema.
-
-    Args:
-        parts: Its graph; the first is the schema itself.
+    """Bounds of the work of a schema, by its graph, of which the first part is the schema itself.
 
     Attributes:
         reach: How deep it looks into a value; infinite if it refers to itself.
@@ -187,11 +178,9 @@ class Cost:
         self.reach = math.inf if recursive else _reach(parts, down or ())
 
     def bound_s(self, size: ValueSize, value: Any = None) -> float:
-        """Returns the longest that judging a value can take.
+        """Returns the longest that judging a value of a size can take.
 
-        Args:
-            size: The value's.
-            value: Itself, if its work may be added up, which takes time but misses less.
+        Adding up the work of the value itself, if that is given, takes time but misses less.
         """
         depth = min(size.depth, self.reach)
         if self._frames * (depth + 1) > _MOST_FRAMES:
@@ -217,8 +206,7 @@ class Cost:
 class _Sum:
     """The work of a graph for a value: that of each part at each place, added up as often as it is done.
 
-    Args:
-        parts: A graph in which nothing is unevaluated.
+    Nothing in the graph is unevaluated.
     """
 
     def __init__(self, parts: Sequence[SchemaPart]) -> None:
@@ -300,15 +288,10 @@ class _Bound:
 
 
 def measure(value: Any, reach: float, limit_s: float) -> ValueSize:
-    """Returns the size of a value.
-
-    Args:
-        value: Of JSON.
-        reach: How deep to look.
-        limit_s: Looking takes no longer.
+    """Returns the size of a value, as deep as the reach.
 
     Raises:
-        TooMuchWorkError: It would.
+        TooMuchWorkError: Looking would take longer than the limit.
     """
     most = limit_s / _WALKED_S
     level = [value]
@@ -349,12 +332,9 @@ def _add_plain(value: Any, below: list[Any]) -> int:
 
 
 def _settled(parts: Sequence[SchemaPart], down: Sequence[int], here: Sequence[float]) -> float:
-    """Returns the most work at any place below the root, for values of any depth.
+    """Returns the most work at any place below the root, for values of any depth, in a graph without a way back.
 
-    Args:
-        parts: A graph without a way back.
-        down: As `_Bound` has it.
-        here: The work of each part at its own place.
+    The work of each part at its own place is `here`; `down` is that of `_Bound`.
     """
     most = list(here)
     sums = [[0.0] * len(most), [0.0] * len(most)]

@@ -73,19 +73,15 @@ POINTLESS = "integerWithoutPoint"  # our own keyword: in draft 4, 1.0 is no inte
 
 
 class Reading:
-    """A schema in plain form.
+    """A schema in plain form; of a strict one, formats count.
 
-    Args:
-        schema: As the client has it.
-        strict: Whether formats count.
-        admit: Called with the longest that reading and compiling takes as far as is known, in seconds; it may raise.
+    `admit` is called with the longest that reading and compiling takes as far as is known, in seconds; it may raise.
 
     Attributes:
         draft: 4, 6, 7, 201909 or 202012.
         plain: What the validator is to compile.
         parts: The graph of what it may cost.
         regular: False if a pattern needs the engine that tries.
-        work_s: The longest that reading and compiling it takes, in seconds.
 
     Raises:
         UnjudgedError: It is not a schema.
@@ -96,7 +92,7 @@ class Reading:
         self._readers = _READERS_OF[self.draft]
         self.regular = True
         self.parts: list[SchemaPart] = []
-        self.work_s = 0.0
+        self._work_s = 0.0
         self._strict = strict
         self._admit = admit
         self._index = _Index(schema, self.draft)
@@ -116,8 +112,8 @@ class Reading:
 
     def spend(self, work_s: float) -> None:
         """Counts work that is about to begin."""
-        self.work_s += work_s
-        self._admit(self.work_s)
+        self._work_s += work_s
+        self._admit(self._work_s)
 
     def _read(self, schema: Any, depth: int, index: int | None = None) -> tuple[Any, int]:
         """Returns a schema in plain form, and the index of its part."""
@@ -195,17 +191,11 @@ class Reading:
 
 
 class _Step:
-    """One schema that is being read.
-
-    Args:
-        reading: Of all of it.
-        schema: As the client has it.
-        found: Its keywords that say something.
-        part: Takes what they cost.
-        depth: Of schemas around it.
+    """One schema that is being read, with its keywords that say something.
 
     Attributes:
         out: What the validator is to see.
+        part: Takes what it costs.
     """
 
     def __init__(
@@ -457,10 +447,6 @@ _READERS_OF = {
 class _Index:
     """The targets of the references in a document.
 
-    Args:
-        root: The document.
-        draft: Of JSON Schema.
-
     Attributes:
         targets: Identities of the schemas that are referred to.
     """
@@ -478,10 +464,7 @@ class _Index:
         self._resolved: dict[tuple[int, str], Any] = {}
 
     def read(self, spend: Callable[[float], None]) -> None:
-        """Finds all references, and what they refer to.
-
-        Args:
-            spend: Called with the work that is about to begin, in seconds.
+        """Finds all references, and what they refer to; spends the seconds of work that is about to begin.
 
         Raises:
             UnjudgedError: A reference is no URI, or all are too long.

@@ -97,11 +97,7 @@ class MarkerPlace(NamedTuple):
 
 
 def shape_of(place: MarkerPlace) -> MarkerShape:
-    """Returns what a marker is. Once it is not `OPEN`, more text does not change it.
-
-    Args:
-        place: The marker, outside of any quotation.
-    """
+    """Returns what a marker is, outside of any quotation. Once it is not `OPEN`, more text does not change it."""
     run = RUN.match(place.text, place.end, place.end + AHEAD).end()  # type: ignore[union-attr]
     marker = canonical(place.marker)
     decide = _SHAPES.get(marker)
@@ -279,14 +275,10 @@ _FIRST_KEYS: tuple[str, ...] = ("type", "id", "call_id", *_KEYS_OF_A_WRAPPER, *_
 
 
 def shape_of_object(text: str, tools: Container[str], *, ended: bool) -> MarkerShape:
-    """Returns what a JSON object at the beginning of a line is: stray, if it is a call without the markup around it.
+    """Returns what a JSON object or list at the beginning of a line is: stray, if it is a call without its markup.
 
-    A call is written as its format has it, as OpenAI's or Anthropic's APIs have it, or in a list of such.
-
-    Args:
-        text: From its bracket on.
-        tools: Names of the tools that may be called.
-        ended: Whether nothing more will come.
+    A call is written as its format has it, as OpenAI's or Anthropic's APIs have it, or in a list of such. The text
+    begins with the bracket.
     """
     name, words, rest = _head_of_a_call(text)
     if not words:
@@ -597,12 +589,7 @@ _FUNCTION = re.compile(r"functions[.:_\-]?|:\d+")
 
 
 def calls_a_tool(text: str, tools: Container[str]) -> bool:
-    """Returns whether text that begins as a call does names a tool that may be called.
-
-    Args:
-        text: From the marker on.
-        tools: Names of the tools.
-    """
+    """Returns whether text that begins as a call does, with its marker, names a tool that may be called."""
     head = text[:AHEAD]
     found = (match[1] for pattern in _NAMES if (match := pattern.search(head)))
     return any(_names(name, tools) or _names(_FUNCTION.sub(" ", name), tools) for name in found)

@@ -85,14 +85,7 @@ class Slip(NamedTuple):
 
 
 def run_at(text: str, start: int, length: int, belongs: Callable[[str], bool]) -> str:
-    """Returns a part of a text with the characters of one kind on both sides of it.
-
-    Args:
-        text: That holds the part.
-        start: Of the part.
-        length: Of the part.
-        belongs: Returns whether a character is of the kind.
-    """
+    """Returns a part of a text with the characters on both sides of it that belong to one kind."""
     end = start + length
     while start and belongs(text[start - 1]):
         start -= 1
@@ -110,12 +103,7 @@ def in_common(a: AnyStr, b: AnyStr) -> int:
 
 
 def two_slips(name: str, source: str) -> Sequence[Slip]:
-    """Returns two slips, each as if it were the only one; none if names differ in one place or in many, or by more.
-
-    Args:
-        name: Of the call.
-        source: Of the prompt.
-    """
+    """Returns two slips, each as if it were the only one; none if names differ in one place or in many, or by more."""
     slips: Sequence[Slip] = ()
     if len(name) == len(source):
         blocks = [*_in_place(name, source)]

@@ -18,12 +18,6 @@ from serve.parsing.strict_json import has_half_character, loads
 class TextGuard:
     """Returns the part of each text that may go out, and keeps leaked markup back.
 
-    Args:
-        expectation: Of the request.
-        settings: Of the guard.
-        view: What the client has of this choice.
-        log: Takes the defects.
-
     Attributes:
         leaking: True once a text holds a leak.
         spoke: True once the content holds more than space.
@@ -40,12 +34,7 @@ class TextGuard:
         self._scanners: dict[str, LeakScanner] = {}
 
     def feed(self, name: str, text: str) -> str:
-        """Returns the text that may go out now.
-
-        Args:
-            name: Of the field.
-            text: What the engine adds to it.
-        """
+        """Returns what may go out now of a text to which the engine adds some."""
         if not self.spoke and name == "content":
             self.spoke = not (text == "" or text.isspace())
         scanner = self._scanners.get(name) or self._scanner(name)
@@ -135,11 +124,6 @@ class TextGuard:
 class _DocumentGuard:
     """Guards content that must be one JSON document: it streams while it is a valid prefix, its end once all is right.
 
-    Args:
-        schema: What the document must satisfy.
-        settings: Of the guard.
-        log: Takes the defects.
-
     Attributes:
         started: True once any text has come.
         over: True once the document is followed by space without end: nothing else will come.
@@ -185,11 +169,7 @@ class _DocumentGuard:
         return held[:ready]
 
     def finish(self, *, cut: bool) -> None:
-        """Checks the whole document.
-
-        Args:
-            cut: Whether the request's own limits ended it.
-        """
+        """Checks the whole document, unless the request's own limits have cut it."""
         if self._prefix.broken:
             return
         if not self._prefix.complete and cut:

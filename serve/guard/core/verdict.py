@@ -138,11 +138,7 @@ def gravest(defects: tuple[Defect, ...]) -> Defect | None:
 
 
 class DefectLog:
-    """Collects defects.
-
-    Args:
-        choice: Index of the choice.
-        tolerates: Severities that hold nothing back, as `tolerated` returns them.
+    """Collects the defects of a choice. The severities that it tolerates hold nothing back (`tolerated`).
 
     Attributes:
         defects: All that were reported, oldest first.
@@ -166,25 +162,9 @@ class DefectLog:
         hard = any(defect.severity is Severity.HARD for defect in self.defects)
         return self.contradicts or (hard and self.stops(Severity.HARD))
 
-    def report(
-        self,
-        outcome: Outcome,
-        detail: str,
-        severity: Severity = Severity.HARD,
-        *,
-        call: int | None = None,
-        once: bool = False,
-    ) -> None:
-        """Adds a defect.
-
-        Args:
-            outcome: Its kind.
-            detail: One sentence for logs.
-            severity: What it demands.
-            call: Index of the call that it is in.
-            once: Skip it if the very same defect is there already.
-        """
-        defect = Defect(outcome, severity, detail, self._choice, call)
+    def report(self, outcome: Outcome, detail: str, severity: Severity = Severity.HARD, *, once: bool = False) -> None:
+        """Adds a defect; `once` skips it if the very same is there already. The detail is one sentence for logs."""
+        defect = Defect(outcome, severity, detail, self._choice)
         if not once or defect not in self.defects:
             self.defects.append(defect)
 
@@ -199,12 +179,7 @@ class DefectLog:
 
 
 def severity_of_mismatch(settings: GuardConfig, *, strict: bool) -> Severity:
-    """Returns the severity of whole JSON that does not fit its schema.
-
-    Args:
-        settings: Of the guard.
-        strict: The schema is; then it is a promise to the client.
-    """
+    """Returns the severity of whole JSON that does not fit its schema; a strict one is a promise to the client."""
     if strict or settings.mode == "strict":
         return Severity.HARD
     return Severity.SOFT if settings.schema == "enforce" else Severity.NOTE

@@ -24,13 +24,8 @@ class WholeGuard:
     `check` each attempt's answer. When that returns None, look at `guard.state`: `RERUN` asks for another attempt (call
     `guard.restart()` first), `FAILED` for `give_up`.
 
-    Args:
-        settings: As for `Guard`.
-        request: As for `Guard`.
-        grammar: As for `Guard`.
-
     Attributes:
-        guard: The guard of the stream.
+        guard: The guard of the stream, made of the same arguments.
     """
 
     def __init__(self, settings: GuardConfig, request: Mapping[str, Any], *, grammar: str | None = None) -> None:
@@ -88,13 +83,7 @@ def at_once(steps: Generator[None, None, T]) -> T:
 
 
 def check_answer(settings: GuardConfig, request: Mapping[str, Any], answer: dict[str, Any]) -> Verdict:
-    """Returns the verdict on one whole answer.
-
-    Args:
-        settings: As for `Guard`.
-        request: As for `Guard`.
-        answer: The response's body.
-    """
+    """Returns the verdict on one whole answer."""
     guard = WholeGuard(settings, request)
     guard.check(answer)
     return guard.guard.verdicts[0]

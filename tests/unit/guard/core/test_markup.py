@@ -15,12 +15,23 @@ from hypothesis import strategies as st
 from serve.config.guard import GuardConfig
 from serve.guard.core import check_answer
 from serve.guard.core.leak_scanner import LeakScanner
-from serve.guard.core.markup import CANONICAL, ENDS_OF_TURNS, MARKUP, NOT_MARKERS, STARTS, canonical
+from serve.guard.core.markup import CANONICAL, ENDS_OF_TURNS, MARKUP, STARTS, canonical
 from serve.guard.core.shape import MarkerShape
 from serve.guard.core.verdict import Outcome, Severity
 
 _FILE = Path(__file__).parents[5] / "shared" / "conformance" / "families" / "markers.json"
 TOOLS = {"bash", "read_file", "mcp.files.read"}
+
+# Known, and no evidence: ordinary texts hold them (`usage: prog [ARGS]`), or they are parts of markers above.
+NOT_MARKERS = {
+    "<response>": "plain XML", "</response>": "plain XML", "<param name=": "plain XML",
+    '<parameter name="': "plain XML",
+    "[ARGS]": "in every usage text", "[CALL_ID]": "a word in brackets", "[THINK]": "a word in brackets",
+    "[/THINK]": "a word in brackets", "functools[": "a word; `words_of_a_call` sees the call",
+    "to=functions.": "words; `words_of_a_call` sees the call",
+    "Here is my thought process:": "English", "Here is my response:": "English",
+    "｜DSML｜": "in each of its tags", "｜GCML｜": "in its tag",
+}  # fmt: skip
 
 
 def listed() -> dict[str, dict[str, Any]]:

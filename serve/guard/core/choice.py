@@ -27,7 +27,7 @@ class ChoiceGuard:
 
     Attributes:
         calls: Guards the calls.
-        defects: All that was found so far.
+        log: All that was found so far, of which `defects` is the list.
         cut: True if the request's own limits ended the choice: its length, or a text at which it asked to stop.
         ended: True once a finish reason has come.
     """
@@ -44,21 +44,11 @@ class ChoiceGuard:
         self._reason: str | None = None
         self._stop: Any = None
         self._tokens: list[TokenDetails] = []  # of chunks of which nothing has gone out or is held as a call
-        self._log = log = DefectLog(index, tolerates)
+        self.log = log = DefectLog(index, tolerates)
         self.defects = log.defects
         self._check = CallCheck(expectation, settings, index)
         self.calls = CallGuard(self._check, view, log, single=expectation.single, live=live, hasty=hasty)
         self._texts = TextGuard(expectation, settings, view, log)
-
-    @property
-    def contradicts(self) -> bool:
-        """True if this attempt's document cannot continue the one that the client has begun to receive."""
-        return self._log.contradicts
-
-    @property
-    def blocked(self) -> bool:
-        """True if this attempt must not send anything more."""
-        return self._log.blocked
 
     @property
     def perhaps_cut(self) -> bool:
@@ -68,7 +58,7 @@ class ChoiceGuard:
     @property
     def broken(self) -> bool:
         """True if nothing can save this attempt."""
-        return bool(self.defects) and self._log.broken  # most answers have none, and every chunk asks
+        return bool(self.defects) and self.log.broken  # most answers have none, and every chunk asks
 
     @property
     def over(self) -> bool:
@@ -102,7 +92,7 @@ class ChoiceGuard:
                 if repeats:
                     self._skip_tokens(name, text)
             elif name in TEXTS and value is not None:
-                self._log.report(Outcome.FAILED, f"{name} that is no text", once=True)
+                self.log.report(Outcome.FAILED, f"{name} that is no text", once=True)
             elif name != "tool_calls" and first:
                 ready[name] = value
         steps = [Step(ready, None, self._take_tokens())] if ready else []
@@ -140,7 +130,7 @@ class ChoiceGuard:
         """Reports the texts that hold a lost call."""
         for name in TEXTS:
             if self._is_lost(name):
-                self._log.report(Outcome.MARKER_LEAK, f"markup in {name}", once=True)
+                self.log.report(Outcome.MARKER_LEAK, f"markup in {name}", once=True)
 
     def _is_lost(self, name: str) -> bool:
         """Returns whether a text holds a call that nothing that may follow would make right."""
@@ -166,8 +156,8 @@ class ChoiceGuard:
         silence = self._silence(reason)
         if silence is not None and not self._texts.leaking:
             severity, detail = silence
-            self._log.report(Outcome.EMPTY_WHEN_REQUIRED, detail, severity, once=True)
-        if not self.blocked:
+            self.log.report(Outcome.EMPTY_WHEN_REQUIRED, detail, severity, once=True)
+        if not self.log.blocked:
             steps += self._view.finish()
             steps.append(Step({}, self._final_reason(reason), self._take_tokens()))
         self.ended = True  # last: what raised before is an attempt without an end, and never one that is done
@@ -199,7 +189,7 @@ class ChoiceGuard:
                 ready = self._texts.acquit(name)
                 steps.append(Step({name: ready}, None, self._take_tokens()))
             elif self.calls.begun and not self.cut and calls_a_tool(leak, self._expected.tools):
-                self._log.report(Outcome.MARKER_LEAK, f"markup in {name}", once=True)
+                self.log.report(Outcome.MARKER_LEAK, f"markup in {name}", once=True)
         return steps
 
     def _is_draft(self, leak: str) -> bool:
@@ -215,7 +205,7 @@ class ChoiceGuard:
         is_call = self._texts.shape(name) is MarkerShape.CALL
         residue = is_residue(leak)
         if residue and self.calls.begun and not (self.calls.any_empty and _OF_ARGUMENTS.search(leak)):
-            self._log.report(Outcome.MARKER_LEAK, f"markup beside the calls in {name}", Severity.NOTE, once=True)
+            self.log.report(Outcome.MARKER_LEAK, f"markup beside the calls in {name}", Severity.NOTE, once=True)
             return []
         opens_turn = name == "content" and not self.cut and leak.startswith(CHANNELS)  # and may go on with a call
         possible = (is_call or opens_turn) and self._may_be_rescued
@@ -230,15 +220,15 @@ class ChoiceGuard:
             certain = is_call and ends_turn and calls_a_tool(leak, self._expected.tools)
             certain = certain or (silence is not None and silence[0] is Severity.HARD)
             severity = Severity.HARD if certain else Severity.SUSPECT
-            self._log.report(Outcome.MARKER_LEAK, f"markup in {name}", severity, once=True)
-        return [] if self.blocked else [Step({name: self._view.feed_text(name, leak)}, None, self._take_tokens())]
+            self.log.report(Outcome.MARKER_LEAK, f"markup in {name}", severity, once=True)
+        return [] if self.log.blocked else [Step({name: self._view.feed_text(name, leak)}, None, self._take_tokens())]
 
     def _take_rescued(self, rescued: Rescued) -> list[Step]:
         if rescued.is_cut:
-            self._log.report(Outcome.TRUNCATED, "a call was cut by the request's own limits", Severity.NOTE)
+            self.log.report(Outcome.TRUNCATED, "a call was cut by the request's own limits", Severity.NOTE)
         if not rescued.calls:
             return []
-        self._log.report(Outcome.RESCUED, "calls read from leaked markup", Severity.NOTE)
+        self.log.report(Outcome.RESCUED, "calls read from leaked markup", Severity.NOTE)
         rescued.calls[0].tokens.extend(self._take_tokens())
         return self.calls.rescue(rescued.calls)
 
@@ -288,12 +278,12 @@ class AttemptGuard:
     @property
     def blocked(self) -> bool:
         """True if this attempt must not send anything more."""
-        return self.hopeless or any(choice.blocked for choice in self.choices.values())
+        return self.hopeless or any(choice.log.blocked for choice in self.choices.values())
 
     @property
     def contradicts(self) -> bool:
         """True if a document of this attempt cannot continue the one that the client has begun to receive."""
-        return any(choice.contradicts for choice in self.choices.values())
+        return any(choice.log.contradicts for choice in self.choices.values())
 
     @property
     def unjudged(self) -> bool:

@@ -111,10 +111,6 @@ class Schema:
         Raises:
             UnjudgedError: The schema can't be applied, or not within the budget.
         """
-        kept = _compiled.kept(msgspec.json.encode(self._schema), self.strict)
-        if kept is not None:
-            self._compiled = kept
-            return kept.outline
         with self._budget:
             return self._compile().outline
 
@@ -192,7 +188,7 @@ class Compiled:
             if not self._regular:
                 raise  # the engine may have given up
             return "a place that would take too long to find"
-        error = _first_error(self._validator, value)
+        error: jsonschema_rs.ValidationError = _guarded(_first_error, self._validator, value)
         if isinstance(error.kind, _GAVE_UP):
             raise TooMuchWorkError("a slow pattern")
         return f"{_json_path(error.instance_path)}: {_keyword(error, self._plain)}"
@@ -209,13 +205,6 @@ class _Cache:
         self.size_bytes = 0
         self._kept: OrderedDict[tuple[bytes, bool], Compiled] = OrderedDict()
 
-    def kept(self, text: bytes, strict: bool) -> Compiled | None:
-        """Returns a schema, given as JSON, that has been compiled before; None if it is not at hand."""
-        compiled = self._kept.get((text, strict))
-        if compiled is not None:
-            self._kept.move_to_end((text, strict))
-        return compiled
-
     def get(self, schema: Any, strict: bool, budget: Budget) -> Compiled:
         """Returns a schema, compiled.
 
@@ -223,8 +212,9 @@ class _Cache:
             UnjudgedError: It is not valid, or may take too long.
         """
         text = msgspec.json.encode(schema)
-        compiled = self.kept(text, strict)
+        compiled = self._kept.get((text, strict))
         if compiled is not None:
+            self._kept.move_to_end((text, strict))
             return compiled
         compiled = Compiled({} if schema is None else schema, strict=strict, budget=budget)
         size = estimated_bytes(text)
@@ -252,10 +242,6 @@ def _first_error(validator: jsonschema_rs.Validator, value: Any) -> jsonschema_r
         validator.validate(value)
     except jsonschema_rs.ValidationError as error:
         return error
-    except (KeyboardInterrupt, SystemExit, GeneratorExit):
-        raise
-    except BaseException as error:
-        raise UnjudgedError(type(error).__name__) from error
     raise UnjudgedError("a validator that disagrees with itself")
 
 

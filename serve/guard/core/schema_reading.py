@@ -8,6 +8,7 @@ sees no more than was counted here.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import unquote, urljoin
@@ -95,8 +96,7 @@ class Reading:
         self._work_s = 0.0
         self._strict = strict
         self._admit = admit
-        self._index = _Index(schema, self.draft)
-        self._index.read(self.spend)
+        self._index = _Index(schema, self.draft, self.spend)
         self._places: dict[int, int] = {}  # the part of each schema that is referred to, by the schema's identity
         self._waiting: list[tuple[Any, int]] = []
         self._patterns: dict[str, Pattern] = {}
@@ -215,10 +215,6 @@ class _Step:
             self._all([{"if": {"anyOf": [{"type": "null"}, rejecting]}, "else": False}])
             self.part.own_ns += 4 * _KEYWORD_NS
 
-    def same(self, keyword: str, value: Any) -> None:
-        """Reads a schema for the same value."""
-        self.out[keyword] = self._one(value, self.part.same)
-
     def several(self, keyword: str, value: Any) -> None:
         """Reads schemas for the same value.
 
@@ -229,7 +225,6 @@ class _Step:
         self._all(plain if keyword == "allOf" else [{"if": {keyword: plain}, "else": False}])
 
     def refer(self, keyword: str, value: Any) -> None:
-        """Reads a reference."""
         reference, index = self._reading.follow(self._schema, keyword)
         self.part.same.append(index)
         self._reading.spend(_SCHEMA_S)
@@ -244,35 +239,22 @@ class _Step:
             if keyword == "prefixItems" or "prefixItems" not in self._found:
                 self.out["prefixItems"] = self._each(value, self.part.listed)
         elif keyword == "items":
-            self.out[keyword] = self._one(value, self.part.one_item)
+            self.out[keyword] = self.inner(value, self.part.one_item)
         else:
             raise UnjudgedError("not a valid schema")
 
     def additional_items(self, keyword: str, value: Any) -> None:
         """Reads `additionalItems`, which the latest draft calls `items`."""
         if isinstance(self._found.get("items"), list):
-            self.out["items"] = self._one(value, self.part.one_item)
-
-    def contains(self, keyword: str, value: Any) -> None:
-        """Reads a schema that some item must satisfy."""
-        self.out[keyword] = self._one(value, self.part.any_item)
+            self.out["items"] = self.inner(value, self.part.one_item)
 
     def unevaluated(self, keyword: str, value: Any) -> None:
         """Reads a schema for members that no other keyword has evaluated."""
         self.part.unevaluated = True
         below = self.part.any_item if keyword == "unevaluatedItems" else self.part.any_member
-        self.out[keyword] = self._one(value, below)
-
-    def additional_properties(self, keyword: str, value: Any) -> None:
-        """Reads a schema for members that nothing else names."""
-        self.out[keyword] = self._one(value, self.part.one_member)
-
-    def names(self, keyword: str, value: Any) -> None:
-        """Reads a schema for the names of members."""
-        self.out[keyword] = self._one(value, self.part.any_member)
+        self.out[keyword] = self.inner(value, below)
 
     def properties(self, keyword: str, value: Any) -> None:
-        """Reads schemas by member."""
         self.part.own_ns += len(_mapping(value)) * _MEMBER_NS
         self.out[keyword] = {}
         for name, schema in _mapping(value).items():
@@ -290,7 +272,7 @@ class _Step:
             self.part.any_member.append(index)
             if translated in patterns:
                 raise UnjudgedError("two patterns of one meaning")
-            patterns[translated] = self._one(schema, matcher.same)
+            patterns[translated] = self.inner(schema, matcher.same)
         self.out[keyword] = patterns
 
     def dependencies(self, keyword: str, value: Any) -> None:
@@ -300,7 +282,7 @@ class _Step:
             self.part.own_ns += _MEMBER_NS * (1 + len(demand) if isinstance(demand, list) else 1)
             if (names and keyword == "dependentSchemas") or (not names and keyword == "dependentRequired"):
                 raise UnjudgedError("not a valid schema")
-            read = list(dict.fromkeys(_texts(demand))) if names else self._one(demand, self.part.same)
+            read = list(dict.fromkeys(_texts(demand))) if names else self.inner(demand, self.part.same)
             self.out.setdefault("dependentRequired" if names else "dependentSchemas", {})[name] = read
 
     def types(self, keyword: str, value: Any) -> None:
@@ -350,7 +332,6 @@ class _Step:
         self.out[keyword] = value
 
     def number(self, keyword: str, value: Any) -> None:
-        """Reads a limit."""
         if keyword == "multipleOf":
             self.part.own_ns += _DIVIDED_NS
         if isinstance(value, int) and value.bit_length() > 63:
@@ -364,16 +345,13 @@ class _Step:
             self.number(keyword, limit)
 
     def unique(self, keyword: str, value: Any) -> None:
-        """Reads whether items must differ."""
         self.part.compares += value is True
         self.out[keyword] = value
 
     def pattern(self, keyword: str, value: Any) -> None:
-        """Reads a pattern."""
         self.out[keyword] = self._reading.pattern(value, self.part)
 
     def format(self, keyword: str, value: Any) -> None:
-        """Reads a format."""
         if isinstance(value, str) and value in self._reading.formats:
             self.part.own_ns += _FORMAT_NS
             self.part.states += 20
@@ -382,7 +360,7 @@ class _Step:
     def _all(self, schemas: list[Any]) -> None:
         self.out["allOf"] = [*self.out.get("allOf", ()), *schemas]
 
-    def _one(self, schema: Any, edges: list[int]) -> Any:
+    def inner(self, schema: Any, edges: list[int]) -> Any:
         plain, index = self._reading.inner(schema, self._depth)
         edges.append(index)
         return plain
@@ -390,7 +368,7 @@ class _Step:
     def _each(self, schemas: Any, edges: list[int]) -> list[Any]:
         if not isinstance(schemas, list):
             raise UnjudgedError("not a valid schema")
-        return [self._one(schema, edges) for schema in schemas]
+        return [self.inner(schema, edges) for schema in schemas]
 
     def _count(self, values: int, each_ns: float) -> None:
         self._reading.spend(values * _VALUE_S)
@@ -405,16 +383,25 @@ class _Step:
                 self.part.own_ns += value.bit_length() * _DIGIT_NS
 
 
+def _schema_for(edges: str) -> Callable[[_Step, str, Any], None]:
+    """Returns what reads a schema for those values to which these edges of a `SchemaPart` lead."""
+
+    def read(step: _Step, keyword: str, value: Any) -> None:
+        step.out[keyword] = step.inner(value, getattr(step.part, edges))
+
+    return read
+
+
 _READERS: dict[str, Callable[[_Step, str, Any], None]] = {
     **dict.fromkeys(_REFERENCES, _Step.refer),
-    **dict.fromkeys(("else", "if", "not", "then"), _Step.same),
+    **dict.fromkeys(("else", "if", "not", "then"), _schema_for("same")),
     **dict.fromkeys(("allOf", "anyOf", "oneOf"), _Step.several),
     **dict.fromkeys(("items", "prefixItems"), _Step.items),
     "additionalItems": _Step.additional_items,
-    "contains": _Step.contains,
+    "contains": _schema_for("any_item"),
     **dict.fromkeys(("unevaluatedItems", "unevaluatedProperties"), _Step.unevaluated),
-    "additionalProperties": _Step.additional_properties,
-    "propertyNames": _Step.names,
+    "additionalProperties": _schema_for("one_member"),
+    "propertyNames": _schema_for("any_member"),
     "properties": _Step.properties,
     "patternProperties": _Step.pattern_properties,
     **dict.fromkeys(("dependencies", "dependentRequired", "dependentSchemas"), _Step.dependencies),
@@ -447,37 +434,36 @@ _READERS_OF = {
 class _Index:
     """The targets of the references in a document.
 
+    `spend` is called with the work that is about to begin, in seconds.
+
     Attributes:
         targets: Identities of the schemas that are referred to.
+
+    Raises:
+        UnjudgedError: A reference is no URI, or all are too long.
     """
 
-    def __init__(self, root: Any, draft: int) -> None:
+    def __init__(self, root: Any, draft: int, spend: Callable[[float], None]) -> None:
         self.targets: set[int] = set()
         self._ids = ("id",) if draft == 4 else ("$id", "id") if draft == LATEST else ("$id",)
         self._root = root
+        self._spend = spend
         self._joined = 0
         self._bases: dict[int, str] = {}
         self._resources: dict[str, Any] = {"": root}
         self._anchors: dict[tuple[str, str], Any] = {}
-        self._dynamic: dict[str, int] = {}
+        self._dynamic: Counter[str] = Counter()
         self._references: list[tuple[Mapping[str, Any], str]] = []
         self._resolved: dict[tuple[int, str], Any] = {}
-
-    def read(self, spend: Callable[[float], None]) -> None:
-        """Finds all references, and what they refer to; spends the seconds of work that is about to begin.
-
-        Raises:
-            UnjudgedError: A reference is no URI, or all are too long.
-        """
-        self._walk(self._root, "", 0, spend)
+        self._walk(root, "", 0)
         while self._references:
             schema, keyword = self._references.pop()
-            target = self._look_up(schema[keyword], self._bases[id(schema)], keyword, spend)
+            target = self._look_up(schema[keyword], self._bases[id(schema)], keyword)
             self._resolved[id(schema), keyword] = target
             if isinstance(target, Mapping):
                 self.targets.add(id(target))
                 if id(target) not in self._bases:  # within something that is no schema, such as OpenAPI's components
-                    self._walk(target, self._bases[id(schema)], 0, spend)
+                    self._walk(target, self._bases[id(schema)], 0)
 
     def resolve(self, schema: Mapping[str, Any], keyword: str) -> Any:
         """Returns what a schema's reference refers to: a schema, or the URI of a metaschema.
@@ -490,27 +476,27 @@ class _Index:
             raise UnjudgedError("a reference to nothing in the schema")
         return target
 
-    def _walk(self, schema: Any, base: str, depth: int, spend: Callable[[float], None]) -> None:
-        spend(_INDEXED_S)
+    def _walk(self, schema: Any, base: str, depth: int) -> None:
+        self._spend(_INDEXED_S)
         if not isinstance(schema, Mapping) or id(schema) in self._bases:
             return
         if depth > _DEEPEST:
             raise UnjudgedError("not a valid schema")
-        base = self._named(schema, base, spend)
+        base = self._named(schema, base)
         self._bases[id(schema)] = base
         self._references += [(schema, keyword) for keyword in _REFERENCES if isinstance(schema.get(keyword), str)]
         for keyword, value in schema.items():
             for each in _schemas(keyword, value):
-                self._walk(each, base, depth + 1, spend)
+                self._walk(each, base, depth + 1)
 
-    def _named(self, schema: Mapping[str, Any], base: str, spend: Callable[[float], None]) -> str:
+    def _named(self, schema: Mapping[str, Any], base: str) -> str:
         """Notes the names of a schema; returns its base URI."""
         for keyword in self._ids:
             name = schema.get(keyword)
             if isinstance(name, str) and name:
                 plain, _, anchor = name.partition("#")
                 if plain:
-                    base = self._join(base, plain, spend)
+                    base = self._join(base, plain)
                     self._note(self._resources, base, schema)
                 if anchor:
                     self._note(self._anchors, (base, anchor), schema)
@@ -521,32 +507,32 @@ class _Index:
                 self._note(self._anchors, (base, name), schema)
         dynamic = schema.get("$dynamicAnchor")
         if isinstance(dynamic, str):
-            self._dynamic[dynamic] = self._dynamic.get(dynamic, 0) + 1
+            self._dynamic[dynamic] += 1
         if schema.get("$recursiveAnchor") is True:
-            self._dynamic["#"] = self._dynamic.get("#", 0) + 1
+            self._dynamic["#"] += 1
         return base
 
     @staticmethod
     def _note(names: dict[Any, Any], name: Any, schema: Any) -> None:
         names[name] = None if names.get(name, schema) is not schema else schema  # a name of two is nobody's
 
-    def _join(self, base: str, reference: str, spend: Callable[[float], None]) -> str:
+    def _join(self, base: str, reference: str) -> str:
         self._joined += len(base) + len(reference)
         if len(reference) > _LONGEST_REFERENCE or self._joined > _MOST_JOINED:
             raise UnjudgedError("long references")
-        spend(2 * _INDEXED_S + len(base) * 1e-8)
+        self._spend(2 * _INDEXED_S + len(base) * 1e-8)
         try:
             return urljoin(base, reference) if base else reference
         except ValueError as error:
             raise UnjudgedError("a reference that is no URI") from error
 
-    def _look_up(self, reference: str, base: str, keyword: str, spend: Callable[[float], None]) -> Any:
+    def _look_up(self, reference: str, base: str, keyword: str) -> Any:
         """Returns what a reference refers to; None if it is nothing here."""
         plain, _, fragment = reference.partition("#")
         if len(reference) > _LONGEST_REFERENCE:
             raise UnjudgedError("long references")
-        spend(_INDEXED_S)
-        uri = self._join(base, plain, spend) if plain else base
+        self._spend(_INDEXED_S)
+        uri = self._join(base, plain) if plain else base
         if uri not in self._resources:
             return reference if _draft({"$schema": uri}, 0) and not fragment else None
         place = self._resources[uri]
@@ -554,8 +540,8 @@ class _Index:
             target = _at_pointer(place, fragment)
             return _at_pointer(self._root, fragment) if target is None else target  # ids are often but names
         if not fragment:
-            return None if keyword == "$recursiveRef" and self._dynamic.get("#", 0) > 1 else place
-        if keyword == "$dynamicRef" and self._dynamic.get(fragment, 0) > 1:
+            return None if keyword == "$recursiveRef" and self._dynamic["#"] > 1 else place
+        if keyword == "$dynamicRef" and self._dynamic[fragment] > 1:
             return None  # which of them depends on the way that led there
         return self._anchors.get((uri, unquote(fragment)))
 

@@ -106,7 +106,6 @@ class HeldCall:
             self.feed_arguments(entry.arguments)
 
     def feed_arguments(self, arguments: str) -> None:
-        """Adds to the arguments."""
         if arguments:
             self.pieces.append(arguments)
             self.prefix.feed(arguments)
@@ -212,7 +211,6 @@ class CallAssembly:
 
     @property
     def newest(self) -> HeldCall | None:
-        """The call that began last."""
         return self.calls[-1] if self.calls else None
 
     def take(self, entry: Entry) -> HeldCall | None:

@@ -48,12 +48,10 @@ class CallGuard:
 
     @property
     def begun(self) -> bool:
-        """True once there is any call."""
         return bool(self._assembly.calls)
 
     @property
     def any_empty(self) -> bool:
-        """True if a call has no arguments."""
         return any(call.is_empty or call.arguments.strip() == "{}" for call in self._assembly.calls)
 
     def makes(self, call: HeldCall) -> bool:

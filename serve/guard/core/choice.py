@@ -306,11 +306,9 @@ class AttemptGuard:
         self._stream_defects.append(Defect(outcome, Severity.HARD, detail))
 
     def defects(self) -> tuple[Defect, ...]:
-        """Returns all that was found so far."""
         return (*self._stream_defects, *(defect for choice in self.choices.values() for defect in choice.defects))
 
     def verdict(self) -> Verdict:
-        """Returns the verdict of what has arrived."""
         defects = self.defects()
         worst = gravest(defects)
         # No pool is to blame for the request's own limits, nor for a rerun that only differs from what went out.

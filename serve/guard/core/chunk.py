@@ -56,7 +56,6 @@ class UsageSum:
 
     @property
     def reported(self) -> bool:
-        """True if the present attempt's engine has reported."""
         return self._present is not None
 
     def feed(self, chunk: Mapping[str, Any]) -> None:
@@ -67,7 +66,6 @@ class UsageSum:
             self.extras = {"metrics": chunk["metrics"]} if "metrics" in chunk else {}
 
     def restart(self) -> None:
-        """Ends the present attempt and begins another."""
         self._sum = self.total()
         self.unreported += self._present is None
         self._present = None

@@ -159,7 +159,6 @@ class LiveCall:
 
     @property
     def sent(self) -> str:
-        """The arguments that have gone out."""
         return self.text.sent + "".join(self.text.pieces)
 
     def is_continued_by(self, name: str, arguments: str) -> bool:
@@ -209,12 +208,10 @@ class ClientView:
         return [call.name for call in self._sent] + ([self.live.name] if self.live is not None else [])
 
     def text_sent(self, name: str) -> str:
-        """Returns what went out of a text."""
         text = self._texts.get(name)
         return "" if text is None else text.sent + "".join(text.pieces)
 
     def restart(self) -> None:
-        """Prepares for the next attempt."""
         self.first = False
         for text in self._texts.values():
             text.restart()
@@ -354,7 +351,6 @@ def _opening(index: int, identity: str, name: str, arguments: str = "") -> Delta
 
 
 def _pieces_of(index: int, arguments: str) -> list[Step]:
-    """Returns arguments as deltas of a call."""
     starts = range(0, len(arguments), DELTA_CHARS)
     pieces = [arguments[start : start + DELTA_CHARS] for start in starts]
     return [Step({"tool_calls": [{"index": index, "function": {"arguments": piece}}]}) for piece in pieces]

@@ -126,7 +126,6 @@ class Expectation:
 
     @property
     def answers(self) -> int:
-        """The number of answers that the request asks for."""
         number = self._request.get("n")
         return number if type(number) is int else 1
 

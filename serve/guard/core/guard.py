@@ -93,7 +93,6 @@ class Guard:
         return self._resumed
 
     def sent(self, index: int = 0) -> ClientView:
-        """Returns what the client has of a choice."""
         return self._view(index)
 
     def sound_part(self, tool: str, arguments: str) -> int:
@@ -112,7 +111,6 @@ class Guard:
 
     @property
     def answers(self) -> int:
-        """The answers that the request asks for."""
         return self._expected.answers
 
     @property

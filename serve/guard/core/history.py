@@ -61,7 +61,6 @@ class HistoryRepair:
 
     @property
     def clean(self) -> bool:
-        """True if nothing was wrong."""
         return not (self.arguments or self.ids)
 
     def call(self, call: Any) -> Any:
@@ -124,19 +123,14 @@ def _ending(text: str) -> str | None:
     in_string = text.startswith('"', place)
     if text[place:].strip(_SPACE) and not in_string:
         return None
-    closing = _closing(text[:place])
-    if closing is None:
+    still_open = open_after((), _STRING.sub("", text[:place]))
+    if still_open is None:
         return None
+    closing = closing_brackets(still_open)
     for ending in _IN_STRING if in_string else _OUTSIDE:
         if _is_object(text + ending + closing):
             return ending + closing
     return None
-
-
-def _closing(beginning: str) -> str | None:
-    """Returns the brackets that close those still open where a sound beginning ends; None if they are too many."""
-    still_open = open_after((), _STRING.sub("", beginning))
-    return None if still_open is None else closing_brackets(still_open)
 
 
 def _is_object(text: str) -> bool:
@@ -198,7 +192,6 @@ class HistoryIds:
         self._same: dict[str, _SameId] = {}
 
     def note_call(self, identity: str, name: str) -> None:
-        """Notes a call that will come."""
         if _fits(identity, name):
             self._kept.add(identity)
             self._taken.add(identity)

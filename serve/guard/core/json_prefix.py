@@ -340,7 +340,6 @@ def open_after(still_open: Sequence[str], outside: str) -> list[str] | None:
 
 
 def closing_brackets(still_open: Sequence[str]) -> str:
-    """Returns the brackets that close those that are open."""
     return "".join(map(_CLOSING.__getitem__, reversed(still_open)))
 
 

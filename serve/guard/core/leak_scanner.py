@@ -114,7 +114,6 @@ class LeakScanner:
 
     @property
     def leak(self) -> str:
-        """All text from the leak on."""
         return "".join(self._held) if self.leak_begun else ""
 
     @property
@@ -123,7 +122,6 @@ class LeakScanner:
         return "".join(self._held[:AHEAD])[:AHEAD] if self.leak_begun else ""
 
     def flush(self) -> str:
-        """Returns everything that was held back."""
         held, self._held = "".join(self._held), []
         return held
 
@@ -285,7 +283,6 @@ class _Quotation:
         self._pieces: list[str] = []
 
     def feed(self, text: str) -> None:
-        """Adds text."""
         self._pieces.append(text)
         if len(self._pieces) > _MOST_PIECES:
             self._read()

@@ -76,7 +76,6 @@ class LivePrefix(JsonPrefix):
             self._follow(text)
 
     def take(self) -> str:
-        """Returns what may go out now."""
         if not self.stuck:
             self._catch_up(len(self._texts))
         self.ready = False
@@ -122,7 +121,6 @@ class LivePrefix(JsonPrefix):
             self._quiet = self._growing.is_quiet
 
     def _between(self, start: int, end: int) -> str:
-        """Returns the characters of a range."""
         begin = self._starts[-1]
         if start >= begin:  # of the newest text, as nearly always
             return self._texts[len(self._starts) - 1][start - begin : end - begin]
@@ -366,7 +364,6 @@ class _OpenObject:
         return not self._missing
 
     def name(self, name: str) -> None:
-        """Begins a member."""
         self.member = name
         self._missing.discard(name)
 

@@ -220,7 +220,6 @@ def markers(text: str) -> Iterator[re.Match[str]]:
 
 
 def has_markup(text: str) -> bool:
-    """Returns whether a marker is in a text."""
     return MARKUP.search(text) is not None
 
 
@@ -261,7 +260,6 @@ def without_ends(name: str) -> str:
 
 
 def canonical(marker: str) -> str:
-    """Returns a marker as its format spells it."""
     return CANONICAL.get(marker, marker)
 
 

@@ -301,7 +301,6 @@ class ObjectRule:
     other: Any = True
 
     def member(self, name: str) -> Any:
-        """Returns the schema of a member."""
         return self.named.get(name, self.other)
 
 
@@ -322,7 +321,6 @@ class ListRule:
     most: float = math.inf
 
     def item(self, number: int) -> Any:
-        """Returns the schema of an item."""
         if number >= self.most:
             return False
         return self.first[number] if number < len(self.first) else self.other

@@ -115,7 +115,6 @@ class SchemaPart:
     any_item: list[int] = field(default_factory=list)
 
     def below(self) -> Iterable[int]:
-        """Returns the schemas for members and items."""
         return (*self.members(), *self.any_member, *self.items(), *self.any_item)
 
     def members(self) -> Iterable[int]:

@@ -99,7 +99,6 @@ class _Reader:
         self._groups: list[int] = []
 
     def read(self) -> None:
-        """Reads all of it."""
         while self._at < len(self._source):
             character = self._source[self._at]
             read = _READERS.get(character)

@@ -186,7 +186,6 @@ class Reading:
 
     @property
     def formats(self) -> frozenset[str]:
-        """The formats that count."""
         return FORMATS if self._strict else frozenset()
 
 

@@ -35,12 +35,10 @@ class Slip(NamedTuple):
 
     @property
     def before(self) -> str:
-        """The text before the difference."""
         return self.name[: self.start]
 
     @property
     def behind(self) -> str:
-        """The text after the difference."""
         return self.name[self.start + len(self.said) :]
 
     @property

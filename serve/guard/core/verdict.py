@@ -174,7 +174,6 @@ class DefectLog:
             self.defects.append(defect)
 
     def stops(self, severity: Severity) -> bool:
-        """Returns whether a defect of this severity keeps the answer from going out."""
         return severity not in self._tolerates
 
 

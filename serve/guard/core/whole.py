@@ -34,7 +34,6 @@ class WholeGuard:
         self._answer: dict[str, Any] = {}
 
     def check(self, answer: dict[str, Any]) -> dict[str, Any] | None:
-        """Returns the answer that may go out, or None."""
         return at_once(self.judge(answer))
 
     def judge(self, answer: dict[str, Any]) -> Generator[None, None, dict[str, Any] | None]:
@@ -83,7 +82,6 @@ def at_once(steps: Generator[None, None, T]) -> T:
 
 
 def check_answer(settings: GuardConfig, request: Mapping[str, Any], answer: dict[str, Any]) -> Verdict:
-    """Returns the verdict on one whole answer."""
     guard = WholeGuard(settings, request)
     guard.check(answer)
     return guard.guard.verdicts[0]
@@ -109,7 +107,6 @@ def _is_choice(choice: Any) -> bool:
 
 
 def chunk_of(answer: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns a whole answer as a single chunk."""
     choices = []
     for choice in answer.get("choices") or ():
         message = choice.get("message") or {}

@@ -8,8 +8,10 @@ client gets what is new (`ResumedStream`).
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -40,12 +42,16 @@ from serve.stream.ending import INCOMPLETE, error_around, error_in, is_finish
 from serve.stream.frame import ARGUMENTS, TEXTS, Frame, FrameReader
 from serve.stream.line import Check, Kept
 from serve.stream.parsed import RawChoice
-from serve.stream.splice import NOTHING_HAD, TURN_ENDS, AsItIs, ChatSplice, Had, KeptPrefix, TextSplice, kept_prefix
+from serve.stream.splice import TURN_ENDS, AsItIs, ChatSplice, Had, KeptPrefix, TextSplice, kept_prefix
 from serve.telemetry.instruments import Telemetry
 
 _MANY_PARTS = 64
+_LONGEST_WORD = 24  # of text without spaces so many characters are taken for one
+_LAST_WORD = re.compile(r"\s?\S*\Z")
 _REASONING, _CONTENT = "reasoning", "content"
 _ENVELOPE = ("id", "created", "system_fingerprint")
+# A word that is out in part has become another one: nothing of that went out, and the answer goes on behind that part.
+_ANOTHER_WORD = EngineError("The engine goes on with another word.")
 
 
 class PlainPath:
@@ -153,23 +159,37 @@ class PlainPath:
         tried = [attempt.candidate]
         broken: EngineError | None = failure
         length, before = answer.length, 0
+        heals = True
         while broken is not None and not answer.finished:
-            self._add_fault(request, tried[-1], broken)
-            resumption = await self._resumption(request, answer, tried, lost=kept.lost, grew=length > before)
+            if heals:
+                self._add_fault(request, tried[-1], broken)
+            resumption = await self._resumption(
+                request, answer, tried, lost=kept.lost, grew=length > before, heals=heals
+            )
             if resumption is None:
                 return False
-            before = length
             try:
                 broken = await self._send(exchange, request, answer, tried, resumption)
             except GatewayError:
                 self._count(request, resumption, "refused")
                 return False
-            length = answer.length
+            heals = broken is not _ANOTHER_WORD
+            if heals:
+                length, before = answer.length, length
+            else:
+                tried.pop()
         await exchange.end_stream([Frame(DONE)])
         return True
 
     async def _resumption(
-        self, request: RoutedRequest, answer: PlainAnswer, tried: list[Candidate], *, lost: bool, grew: bool
+        self,
+        request: RoutedRequest,
+        answer: PlainAnswer,
+        tried: list[Candidate],
+        *,
+        lost: bool,
+        grew: bool,
+        heals: bool,
     ) -> Resumption | None:
         """Returns how a stream goes on, from the start as long as nothing of it is out; None if it can't.
 
@@ -179,6 +199,7 @@ class PlainPath:
             tried: Whose engines were lost.
             lost: Nobody knows what the client has.
             grew: The last engine has added to the answer.
+            heals: The last word may be written again, if it may end within a token.
         """
         candidates = rerun_order(request.decision.candidates, tried, request.decision.trial)
         may = may_resume(Outcome.FAILED, len(tried) - 1, grew=grew)
@@ -190,12 +211,16 @@ class PlainPath:
                 raise CannotResumeError("long")
             if not may:
                 raise CannotResumeError("resumed")
+            with suppress(CannotResumeError):  # all that is out may do where the part before its last word does not
+                # An engine that looks for a stop text holds back what may be one, wherever a token ends.
+                if heals and (request.features.stop or answer.ends_in_space) and (word := answer.last_word):
+                    return await self._continued(request, answer, candidates, word)
             return await self._continued(request, answer, candidates)
 
         return await self._resumes.made(request, make, "error")
 
     async def _continued(
-        self, request: RoutedRequest, answer: PlainAnswer, candidates: Sequence[Candidate]
+        self, request: RoutedRequest, answer: PlainAnswer, candidates: Sequence[Candidate], word: str = ""
     ) -> Resumption:
         """Returns how a stream goes on of which something is out.
 
@@ -203,6 +228,7 @@ class PlainPath:
             request: Of the client.
             answer: What the client has.
             candidates: Where it may go on, best first.
+            word: The end of it that is not kept, because it is to be written again.
 
         Raises:
             CannotResumeError: It can't.
@@ -213,7 +239,7 @@ class PlainPath:
         able = [candidate for candidate in candidates if self._attempts.resumes(request, candidate)]
         if not able:
             raise CannotResumeError("engine")
-        had, pool = answer.had, able[0].pool
+        had, pool = answer.had.without(word), able[0].pool
         open_ = self._opener(request, pool) if answer.chat else None
         text = had.content if open_ is None else raw_of(had, open_(), splits=self._splits(request, pool))
 
@@ -226,7 +252,7 @@ class PlainPath:
         prefix = prefix_of(open_ and open_(), had, text, len(kept), len(before))
         more = ChatSplice(prefix) if answer.chat else TextSplice(prefix)
         resumed = replace(request, path=TEXT_PATH, body=body, patch=BodyPatch(), parsed=parse(body), continued=more)
-        return Resumption(resumed, able, Written(pool, tuple(before), tuple(kept), None), Outcome.FAILED)
+        return Resumption(resumed, able, Written(pool, tuple(before), tuple(kept), None), Outcome.FAILED, word)
 
     def _opener(self, request: RoutedRequest, pool: str) -> Callable[[], StreamParser] | None:
         """Returns what makes a parser of an answer to a chat request; None if nobody knows how its model writes.
@@ -270,11 +296,13 @@ class PlainPath:
             tried.append(attempt.candidate)
             exchange.attribution.rerun(attempt.candidate, tried[-2], kept)
             exchange.span.set_attribute("specgate.resumed", kept)
-            resumed = ResumedStream(answer)
+            resumed = ResumedStream(answer, resumption.word)
             try:
                 await send_stream(exchange, attempt.response, line_of(attempt, exchange, resumed))
             except EngineError as error:
                 broken = error
+        if resumed.failure is _ANOTHER_WORD:
+            return _ANOTHER_WORD
         self._count(request, resumption, "sound" if answer.finished else "broken")
         return None if answer.finished else resumed.failure or broken or EngineError(INCOMPLETE)
 
@@ -329,6 +357,21 @@ class PlainAnswer:
         if not self._readable:
             raise CannotResumeError("engine")
         return Had(self._text(_REASONING), self._text(_CONTENT))
+
+    @property
+    def ends_in_space(self) -> bool:
+        """True if a space is the last that is out: mostly it is the begin of a token."""
+        had = self.had
+        return (had.content or had.reasoning)[-1:].isspace()
+
+    @property
+    def last_word(self) -> str:
+        """The last word that is out, with the space before it; empty if there is no other."""
+        had = self.had
+        text = had.content or had.reasoning
+        end = text[-_LONGEST_WORD:]
+        word = end.removeprefix(_LAST_WORD.sub("", end, count=1))
+        return "" if word == had.reasoning + had.content else word
 
     def read(self, parts: Iterable[bytes]) -> None:
         """Takes the bytes of a stream, up to the frame in which its engine gave it up."""
@@ -461,7 +504,7 @@ def prefix_of(parser: StreamParser | None, had: Had, text: str, tokens: int, pro
 
 def _normal(text: str) -> str:
     """Returns a text without what tokenizers may change in it: blanks at its begin, and how accents are spelt."""
-    return unicodedata.normalize("NFC", text).strip()
+    return unicodedata.normalize("NFC", text).lstrip()
 
 
 class ResumedStream(Check):
@@ -469,20 +512,23 @@ class ResumedStream(Check):
 
     Args:
         answer: What the client has, to which the stream adds.
+        word: The end of it, which the engine has to write again.
 
     Attributes:
-        failure: The engine's, where it gave the answer up.
+        failure: The engine's, where it gave the answer up, or `_ANOTHER_WORD`.
     """
 
     exact = False
 
-    def __init__(self, answer: PlainAnswer) -> None:
+    def __init__(self, answer: PlainAnswer, word: str = "") -> None:
         self.over = False
         self.failure: EngineError | None = None
         self._answer = answer
-        # What is kept of a chat answer comes again first: so many characters of each text are the client's already.
-        had = answer.had if answer.chat else NOTHING_HAD
-        self._ahead = {_REASONING: len(had.reasoning), _CONTENT: len(had.content)}
+        had = answer.had
+        self._word = word
+        self._word_in = _CONTENT if had.content else _REASONING
+        # What the client has already and what comes again: all that is kept of a chat answer comes first.
+        self._again = {_REASONING: had.reasoning, _CONTENT: had.content} if answer.chat else {_CONTENT: word}
 
     def feed(self, frame: Frame) -> Sequence[Frame]:
         """Returns the frame with what is new in it."""
@@ -504,6 +550,11 @@ class ResumedStream(Check):
         if not choice:
             return (Frame.of(chunk),) if chunk.get("usage") else ()
         new = self._chat(choice) if self._answer.chat else self._completion(choice)
+        if self._word and new is not None and self._again[self._word_in]:
+            self.failure = _ANOTHER_WORD
+        if self.failure is not None:
+            self.over = True
+            return ()
         if new is None:
             return ()
         self._answer.note(chunk, new)
@@ -528,9 +579,13 @@ class ResumedStream(Check):
         """Returns what the client does not have of more of a text."""
         if not isinstance(text, str):
             return ""
-        had = min(self._ahead[name], len(text))
-        self._ahead[name] -= had
-        return text[had:]
+        had = self._again[name]
+        again, self._again[name] = text[: len(had)], had[len(text) :]
+        if self._word and name == self._word_in:
+            kept = max(0, len(had) - len(self._word))  # characters before the word, which are our own
+            if again[kept:] != had[kept : len(again)]:
+                self.failure = _ANOTHER_WORD
+        return text[len(had) :]
 
 
 def first_choice(chunk: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -72,12 +72,14 @@ class Resumption(NamedTuple):
         candidates: Where, best first.
         written: The part of the answer that it goes on with.
         cause: What was wrong with the answer.
+        word: The end of what the client has, if that is to be written again.
     """
 
     request: RoutedRequest
     candidates: Sequence[Candidate]
     written: Written
     cause: Outcome
+    word: str = ""
 
 
 class Resumes:

@@ -44,8 +44,11 @@ class Had(NamedTuple):
     calls: tuple[str, ...] = ()
     arguments: str | None = None
 
-
-NOTHING_HAD = Had()
+    def without(self, word: str) -> Had:
+        """Returns it without a word at the end of its text."""
+        if self.content:
+            return self._replace(content=self.content.removesuffix(word))
+        return self._replace(reasoning=self.reasoning.removesuffix(word))
 
 
 class KeptPrefix(NamedTuple):

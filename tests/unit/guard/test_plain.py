@@ -41,7 +41,12 @@ async def test_prompt_and_text_are_tokens(reads: Any) -> None:
 
 @pytest.mark.parametrize(
     ("reads", "text", "reason"),
-    [(str.lower, "Aha", "token"), (str, "it ends with <|im_end|>", "token"), (lambda _: "", "x", "no_ids")],
+    [
+        (str.lower, "Aha", "token"),
+        (str, "it ends with <|im_end|>", "token"),
+        (lambda _: "", "x", "no_ids"),
+        (str.rstrip, "x ", "token"),
+    ],
 )
 async def test_a_text_that_is_read_as_another_is_not_gone_on_with(reads: Any, text: str, reason: str) -> None:
     with pytest.raises(CannotResumeError, match=reason):

@@ -108,9 +108,9 @@ class Broken(NamedTuple):
 
     outcome: Outcome
     had: Had
-    call: int | None = None
-    resumed: int = 0
-    sound: SoundPart = lambda *_: 0
+    call: int | None
+    resumed: int
+    sound: SoundPart
 
     @classmethod
     def under(cls, guard: Guard) -> Broken:
@@ -244,12 +244,7 @@ async def text_of(ask: Ask, ids: Sequence[int]) -> str:
 
 
 async def ids_of(ask: Ask, body: bytes) -> list[int]:
-    """Returns the ids of a prompt or text; errors as of `text_of`.
-
-    Args:
-        ask: Asks an engine.
-        body: Of vLLM's `/tokenize`.
-    """
+    """Returns the ids of a prompt or text, given the body of vLLM's `/tokenize`; errors as of `text_of`."""
     return (await _asked(ask, "/tokenize", body, _Tokens)).tokens
 
 
@@ -376,11 +371,9 @@ class Boundaries(NamedTuple):
 
 
 def kept_of(arguments: str, sound: int) -> int:
-    """Returns how many characters of damaged arguments are kept; 0 if so few that the call may as well start over.
+    """Returns how many characters of damaged arguments are kept, of which so many are sound.
 
-    Args:
-        arguments: Of a call.
-        sound: So many of them begin arguments that are right.
+    0 if they are so few that the call may as well start over.
     """
     begin = 0
     for mark in _MARKS.finditer(arguments[: sound + 1]):
@@ -393,13 +386,7 @@ def kept_of(arguments: str, sound: int) -> int:
 
 
 def boundaries(parser: StreamParser, text: str, had: Had) -> Boundaries:
-    """Returns the places of a text at which it can be cut.
-
-    Args:
-        parser: Of the text; new.
-        text: An answer, raw.
-        had: What the client has of it.
-    """
+    """Returns the places of an answer's raw text at which it can be cut, given a new parser of it."""
     walk = _Walk(had, len(text))
     machine = parser.machine
     begun = 0

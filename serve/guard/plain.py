@@ -108,11 +108,6 @@ class PlainPath:
     ) -> tuple[Candidate, EngineError] | None:
         """Sends a response; returns whose it was and why it broke if nothing of it is out.
 
-        Args:
-            exchange: The client's side.
-            request: Of the client.
-            candidates: Where it may go, best first.
-
         Raises:
             GatewayError: As of `respond`.
         """
@@ -217,18 +212,12 @@ class PlainPath:
                     return await self._continued(request, answer, candidates, word)
             return await self._continued(request, answer, candidates)
 
-        return await self._resumes.made(request, make, "error")
+        return await self._resumes.made(request, make(), "error")
 
     async def _continued(
         self, request: RoutedRequest, answer: PlainAnswer, candidates: Sequence[Candidate], word: str = ""
     ) -> Resumption:
-        """Returns how a stream goes on of which something is out.
-
-        Args:
-            request: Of the client.
-            answer: What the client has.
-            candidates: Where it may go on, best first.
-            word: The end of it that is not kept, because it is to be written again.
+        """Returns how a stream goes on of which something is out, all but a word at its end that is to come again.
 
         Raises:
             CannotResumeError: It can't.
@@ -319,14 +308,11 @@ class PlainPath:
 class PlainAnswer:
     """The part of a plain stream, with one choice, that the client has.
 
-    Args:
-        chat: It is a chat answer, and no text completion.
-
     Attributes:
         envelope: Of its chunks.
         finished: Its finish reason is out.
         reasoning: The name of its reasoning.
-        chat: It is a chat answer.
+        chat: It is a chat answer, and no text completion.
     """
 
     def __init__(self, *, chat: bool = True) -> None:
@@ -598,12 +584,7 @@ def first_choice(chunk: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def given_up(chunk: Mapping[str, Any], choice: Mapping[str, Any]) -> EngineError | None:
-    """Returns why an engine gives an answer up; None for a part of it.
-
-    Args:
-        chunk: Of the answer.
-        choice: The first one of the chunk.
-    """
+    """Returns why an engine gives an answer up in a chunk and its first choice; None for a part of it."""
     reason = choice.get("finish_reason")
     if reason and not is_finish(reason):
         return error_in(chunk) or EngineError(f"The engine gave the answer up ({reason}).")

@@ -6,7 +6,6 @@ first, if the model has `guard.escalate: strict` (`escalated`), then as it was, 
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import get_args
 
 import msgspec
@@ -20,7 +19,6 @@ from serve.errors import EngineError, GatewayError, InvalidRequestError
 from serve.guard.attempt_result import Found, Reports, ResultSink
 from serve.guard.core import Guard, GuardState, Outcome, WholeGuard
 from serve.guard.core.expectation import LazyRequest
-from serve.guard.cut import Broken
 from serve.guard.response import (
     GuardedResponse,
     ObservedResponse,
@@ -214,9 +212,7 @@ class GuardedPath:
         broken = guarded.guard.verdicts[-1]
         self._add_fault(request, tried[-1], str(broken.outcome), broken.shape)
         candidates = rerun_order(request.decision.candidates, tried, request.decision.trial)
-        resumption = await self.resumes.resumption(
-            request, partial(Broken.under, guarded.guard), answer.written, candidates
-        )
+        resumption = await self.resumes.resumption(request, guarded.guard, answer.written, candidates)
         if resumption is not None:
             ran = await self._make_attempt(answer, resumption.request, resumption.candidates, resumption.written)
             good = ran and guarded.guard.verdicts[-1].good
@@ -234,14 +230,7 @@ class GuardedPath:
     async def _make_attempt(
         self, answer: _Answer, request: RoutedRequest, candidates: Sequence[Candidate], written: Written
     ) -> bool:
-        """Sends one more attempt; returns False if no candidate has a response.
-
-        Args:
-            answer: Of which it is one.
-            request: As it is sent.
-            candidates: Where to, best first.
-            written: What it goes on with.
-        """
+        """Sends a request as one more attempt, that goes on behind `written`; returns False if there is no response."""
         exchange, guarded, tried = answer.exchange, answer.guarded, answer.tried
         async with Held() as held:
             try:

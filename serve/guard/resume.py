@@ -1,6 +1,7 @@
 """Resumes: an answer that broke goes on elsewhere, behind the last tokens that are sound.
 
-Which answers do, and with what request. Where they are cut is decided in `cut.py`; plain ones are made in `plain.py`.
+Which guarded answers do, how often, and with what request: where they are cut is decided in `cut.py`. Plain streams
+decide that in `plain.py`; here they are counted, and engines asked.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from msgspec.structs import replace
 from policies import Candidate
 from serve.config.pool import ModelConfig
 from serve.errors import GatewayError
-from serve.guard.core import Outcome
+from serve.guard.core import Guard, Outcome
 from serve.guard.cut import Broken, Cutter, cuts_of
 from serve.proxy.attempts import Ask, Attempts
 from serve.proxy.routed_request import RoutedRequest
@@ -103,37 +104,33 @@ class Resumes:
         )
 
     async def resumption(
-        self, request: RoutedRequest, broken: Callable[[], Broken], written: Written, candidates: Sequence[Candidate]
+        self, request: RoutedRequest, guard: Guard, written: Written, candidates: Sequence[Candidate]
     ) -> Resumption | None:
-        """Returns how a broken answer goes on; None if its request is to run again from the start.
+        """Returns how an answer goes on that a guard has found broken; None if its request is to run again.
 
         Args:
             request: Of the client.
-            broken: Returns the answer.
-            written: Its tokens.
+            guard: Of the answer.
+            written: The answer's tokens.
             candidates: Where it may go on, best first.
         """
         model = self._models[request.decision.model]
         if model.guard.resume == "off":
             return None
-
-        async def make() -> Resumption:
-            return await self._resumption(request, model, broken(), written, candidates)
-
-        return await self.made(request, make, "rerun")
+        return await self.made(request, self._resumption(request, model, guard, written, candidates), "rerun")
 
     async def made(
-        self, request: RoutedRequest, make: Callable[[], Awaitable[Resumption]], otherwise: Literal["rerun", "error"]
+        self, request: RoutedRequest, making: Awaitable[Resumption], otherwise: Literal["rerun", "error"]
     ) -> Resumption | None:
         """Returns a resumption; None if there can be none.
 
         Args:
             request: Of the client.
-            make: Returns it, or raises why there is none.
+            making: Gives it, or raises why there is none.
             otherwise: What happens in its place, by which it is counted.
         """
         try:
-            return await make()
+            return await making
         except CannotResumeError as error:
             reason = str(error)
         except BaseException:  # noqa: BLE001 - whatever is wrong with the resume, the request can run again
@@ -143,20 +140,14 @@ class Resumes:
         return None
 
     def ended(self, model: str, resumption: Resumption, outcome: ResumeEnd) -> None:
-        """Counts what came of a resumption.
-
-        Args:
-            model: The model's own name.
-            resumption: That was tried.
-            outcome: `refused` if no engine took it.
-        """
+        """Counts what came of a resumption of a model's answer; `refused` if no engine took it."""
         self._count(model, outcome, str(resumption.cause)).inc()
 
     async def _resumption(
         self,
         request: RoutedRequest,
         model: ModelConfig,
-        broken: Broken,
+        guard: Guard,
         written: Written,
         candidates: Sequence[Candidate],
     ) -> Resumption:
@@ -165,6 +156,7 @@ class Resumes:
         Raises:
             CannotResumeError: The request is to run again from the start.
         """
+        broken = Broken.under(guard)
         if written.ids is None:
             raise CannotResumeError(obstacle(request.features) or "engine")
         if request.decision.trial is not None and request.decision.trial.paired:
@@ -190,12 +182,7 @@ class Resumes:
     async def first(
         self, request: RoutedRequest, candidates: Sequence[Candidate], work: Callable[[Ask, Candidate], Awaitable[T]]
     ) -> T:
-        """Returns what the first candidate answers whose engine is there.
-
-        Args:
-            request: On whose behalf.
-            candidates: Whom to ask, best first.
-            work: Asks.
+        """Returns what `work` does with the first candidate whose engine is there.
 
         Raises:
             CannotResumeError: No engine answers, or as raised by `work`.

@@ -69,7 +69,7 @@ async def test_a_resume_that_our_own_code_fails_at_is_none_and_the_log_quotes_no
 
     resumes = Resumes(cast(Attempts, Engines()), {}, Metrics())
     request = cast(RoutedRequest, SimpleNamespace(request_id="r1", decision=SimpleNamespace(model="m")))
-    assert await resumes.made(request, make, "rerun") is None
+    assert await resumes.made(request, make(), "rerun") is None
     assert f"a resume failed: {kind.__name__}\n" in caplog.text
     assert "secret" not in caplog.text
 

@@ -95,15 +95,15 @@ class PlainPath:
         Raises:
             GatewayError: As raised by `Attempts.first_response` and `relay`.
         """
-        broken = await self._attempt(exchange, request, request.decision.candidates)
+        broken = await self._make_attempt(exchange, request, request.decision.candidates)
         if broken is not None:  # nothing of it is out
             tried, failure = broken
             self._add_fault(request, tried, failure)
             again = rerun_order(request.decision.candidates, [tried], request.decision.trial)
-            if await self._attempt(exchange, request, again) is not None:
+            if await self._make_attempt(exchange, request, again) is not None:
                 raise failure
 
-    async def _attempt(
+    async def _make_attempt(
         self, exchange: Exchange, request: RoutedRequest, candidates: Sequence[Candidate]
     ) -> tuple[Candidate, EngineError] | None:
         """Sends a response; returns whose it was and why it broke if nothing of it is out.
@@ -117,7 +117,7 @@ class PlainPath:
             if attempt.response.is_stream:
                 self._stalls.watch(request, attempt)
                 kept = Kept()
-                go_on = partial(self._go_on, exchange, request, attempt, kept, held)
+                go_on = partial(self._resume, exchange, request, attempt, kept, held)
             try:
                 await relay(exchange, attempt, self._telemetry, kept=kept, go_on=go_on)
             except EngineError as error:
@@ -126,7 +126,7 @@ class PlainPath:
                 return attempt.candidate, error
         return None
 
-    async def _go_on(
+    async def _resume(
         self,
         exchange: Exchange,
         request: RoutedRequest,

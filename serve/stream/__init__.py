@@ -1,1 +1,1 @@
-"""A streamed answer on its way through the gateway: bytes are cut into frames once, and frames pass stages."""
+"""A streamed answer on its way through the gateway: bytes are split into frames once, and frames pass stages."""

@@ -1,8 +1,8 @@
-"""Frames: the server-sent events of a stream, how its bytes are cut into them, and what they have in common.
+"""Frames: the server-sent events of a stream, how its bytes are split into them, and what they have in common.
 
-`FrameReader` is the one place that knows how events may be cut: line ends may be LF, CR LF or CR, a byte order mark may
-come first, comments and other fields may stand between, and the network may cut anywhere. What an event's lines say is
-read in `http1.sse`. A `Frame` is one of them as bytes, as a parsed chunk, or as more of one text.
+`FrameReader` is the one place that knows how events may be split: line ends may be LF, CR LF or CR, a byte order mark
+may come first, comments and other fields may stand between, and the network may split them anywhere. What an event's
+lines say is read in `http1.sse`. A `Frame` is one of them as bytes, as a parsed chunk, or as more of one text.
 
 Almost every frame of a stream repeats the bytes of the one before, but for one string:
 
@@ -336,7 +336,7 @@ def pattern_of(raw: bytes) -> FramePattern | None:
 
 
 class FrameReader:
-    """Cuts one stream into frames, in time that is linear in its bytes.
+    """Splits one stream into frames, in time that is linear in its bytes.
 
     Args:
         limit_bytes: A longer frame comes in pieces, as it arrives.
@@ -383,7 +383,7 @@ class FrameReader:
                 if CR not in data and len(data) <= self._limit_bytes:
                     self._begun = True
                     return (Frame(data, learner=self._learner),)
-        return self._frames(self._cut(data))
+        return self._frames(self._split(data))
 
     def finish(self) -> Sequence[Frame]:
         """Returns what is left where the stream ends, with the blank line that it lacks.
@@ -405,10 +405,10 @@ class FrameReader:
         """Returns what frames look like that differ from the last one in a text alone; None if something follows it."""
         return pattern_of(frame.raw) if self._between else None
 
-    def _frames(self, cut: list[bytes]) -> Iterator[Frame]:
-        """Yields a frame for each of those that were cut; the template is that of the moment."""
+    def _frames(self, parts: list[bytes]) -> Iterator[Frame]:
+        """Yields a frame for each of the parts of a stream; the template is that of the moment."""
         learner, edit = self._learner, self._edit
-        for raw in cut:
+        for raw in parts:
             if edit is not None and not self._in_pieces:
                 raw = edit(raw)
             if self._in_pieces:
@@ -426,12 +426,12 @@ class FrameReader:
             self._between = False
             yield Frame(piece, whole=False)
 
-    def _cut(self, data: bytes) -> list[bytes]:
+    def _split(self, data: bytes) -> list[bytes]:
         """Returns the frames that end in data; what follows them waits in `_rest`."""
         if not self._begun:
-            return self._cut_first(data)
+            return self._split_first(data)
         if self._rest or CR in data:
-            frames = self._cut_anywhere(data)
+            frames = self._split_anywhere(data)
         elif data.find(LF) == len(data) - len(BLANK_LINE) and data.endswith(BLANK_LINE):
             frames = [data]  # exactly one frame of one line
         else:
@@ -441,21 +441,21 @@ class FrameReader:
         self._between = not self._rest and (not self._in_pieces or bool(frames))
         return frames
 
-    def _cut_first(self, data: bytes) -> list[bytes]:
-        """Does what `_cut` does where a byte order mark may come, which may itself be cut."""
+    def _split_first(self, data: bytes) -> list[bytes]:
+        """Does what `_split` does where a byte order mark may come, which may itself be split."""
         start = bytes(self._rest) + data
         if len(start) < len(_BOM) and _BOM.startswith(start):
             self._rest = bytearray(start)
             return []
         self._begun = True
         self._rest = bytearray()
-        frames = self._cut(start.removeprefix(_BOM))
+        frames = self._split(start.removeprefix(_BOM))
         if not self._exact or not start.startswith(_BOM):
             return frames
         return [_BOM, *frames]  # no field begins with it, so nobody takes it for one
 
-    def _cut_anywhere(self, data: bytes) -> list[bytes]:
-        """Does what `_cut` does for any read: one within a frame, or with CR."""
+    def _split_anywhere(self, data: bytes) -> list[bytes]:
+        """Does what `_split` does for any read: one within a frame, or with CR."""
         seen = self._rest[-_TAIL_BYTES:] + data  # what came before holds no end of a frame, so nobody looks there again
         self._rest += data
         if not _FRAME_END.search(seen):

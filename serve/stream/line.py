@@ -53,7 +53,7 @@ PASS = Stage()
 
 
 class Check(Stage):
-    """A stage that judges the answer. One that is not `exact` ends the stream itself: it wants no frame that was cut.
+    """A stage that judges the answer. One that is not `exact` ends the stream itself: it wants no frame without an end.
 
     Attributes:
         over: It needs nothing more of the stream.
@@ -180,7 +180,7 @@ class Line:
         self._textual = [*_textual(self._stages)]
         self._first = self._textual[0].feed if self._textual else PASS.feed
         self._others = self._textual[1:]
-        self._wants_cut = self._check.exact
+        self._wants_half = self._check.exact
         self._waits = not exact or bool(self._checks)
         self._many_checks = len(self._checks) > 1
         self._reader = FrameReader(
@@ -303,8 +303,8 @@ class Line:
     def finish(self) -> bytes:
         """Ends the stream; returns the bytes that are left."""
         frames = () if self.over else self._reader.finish()
-        if not self._wants_cut:
-            frames = [frame for frame in frames if not _is_cut(frame)]
+        if not self._wants_half:
+            frames = [frame for frame in frames if not _is_half(frame)]
         if frames and self._kept is not None:
             self._kept.add(BLANK_LINE)  # which the last of them lacks
         for stage in self._stages:
@@ -313,7 +313,7 @@ class Line:
         return _encoded(frames)
 
 
-def _is_cut(frame: Frame) -> bool:
+def _is_half(frame: Frame) -> bool:
     """Returns whether a stream's last frame, which lacks its end, lacks more: it is neither a chunk nor `[DONE]`."""
     data = frame.data()
     return data is None or not (is_done(data) or frame.readable())

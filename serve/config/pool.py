@@ -242,8 +242,8 @@ class ShadowConfig(_Strict):
     pool: str
     share: Annotated[float, Field(gt=0, le=1)] = 0.02
     max_ongoing: Count = 8
-    alpha: Annotated[float, Field(gt=0, lt=1)] = 0.01
-    tolerance: Annotated[float, Field(gt=0, lt=1)] = 0.01
+    alpha: Annotated[float, Field(gt=0, le=0.2)] = 0.01
+    tolerance: Annotated[float, Field(gt=0, le=0.5)] = 0.01
 
 
 class ModelConfig(_Strict):

@@ -142,6 +142,8 @@ async def test_what_chance_does_not_draw_is_not_copied() -> None:
         ({"pools": {"candidate": {"kind": "remote", "url": NOWHERE}}}, "a candidate serves nobody"),
         ({"guard": {"mode": "off"}}, "without the guard"),
         ({"shadow": {"pool": "candidate", "share": 0}}, "share"),
+        ({"shadow": {"pool": "candidate", "alpha": 0.9}}, "alpha: Input should be less than or equal to 0.2"),
+        ({"shadow": {"pool": "candidate", "tolerance": 0.9}}, "tolerance: Input should be less than or equal to 0.5"),
     ],
 )
 def test_a_candidate_that_can_not_be_compared_is_a_mistake(change: dict[str, Any], message: str) -> None:

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from serve.config.pool import ShadowConfig
 from serve.shadow.pairs import Finding, PairCounts, PairVerdict, judge, listing
 
 ALPHA, TOLERANCE = 0.01, 0.01
@@ -50,6 +51,14 @@ def test_one_that_is_worse_by_the_tolerance_is_hardly_ever_promoted() -> None:
     random = Random(7)
     ends = [end_of(random, TOLERANCE, 0.0, most=2500)[0] for _ in range(60)]
     assert ends.count("promote") <= 2
+
+
+@given(st.floats(1e-9, 0.2), st.floats(1e-9, 0.5), st.booleans(), st.booleans())
+def test_no_single_pair_decides_by_any_terms_that_a_configuration_may_have(
+    alpha: float, tolerance: float, ours: bool, its: bool
+) -> None:
+    ShadowConfig(pool="p", alpha=alpha, tolerance=tolerance)
+    assert judge(PairCounts.of(served_good=ours, candidate_good=its), alpha, tolerance).finding == "not yet"
 
 
 @given(COUNTS)

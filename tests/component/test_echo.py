@@ -10,18 +10,23 @@ from typing import Any
 
 import aiohttp
 import pytest
+from pydantic import TypeAdapter, ValidationError
+from serve.routing.hold import Hold
+from serve.routing.session_affinity import NO_AFFINITY, Affinity
 from support.admin_api import Ports, serving
 from support.guard_harness import tools_request
 from support.guard_stack import KNOWN, NO_ADVISORIES
 from support.stack import listening
 
 from lab.sim import SimSettings, build_sim_app
+from serve.config.access import TenantName
 from serve.config.gateway import GatewayConfig
 from serve.echo.live import EchoCanary
 from serve.errors import ConfigError
 from serve.load.live_load import NULL_LOAD
 from serve.proxy.attempts import Attempts
 from serve.proxy.upstream import Upstream
+from serve.routing.fair_queue import ANONYMOUS, Asker
 from serve.routing.pool import Endpoint
 from serve.routing.remote_pool import RemotePool
 from serve.telemetry.instruments import Telemetry
@@ -77,12 +82,25 @@ async def test_a_pool_that_changes_identifiers_is_out_and_no_client_was_needed(m
         assert 'specgate_requests_total{replica="replica-1",model="m",pool="fast"' not in metrics
 
 
+class Heard(RemotePool):
+    """A pool that keeps on whose behalf its slots are asked for."""
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        super().__init__(endpoint, {})
+        self.tenants: set[str] = set()
+
+    def reserve(self, affinity: Affinity = NO_AFFINITY, asker: Asker = ANONYMOUS) -> Hold:
+        self.tenants.add(asker.tenant)
+        return super().reserve(affinity, asker)
+
+
 class Canary:
     """A canary over simulated engines, whose clock is put forward by hand."""
 
     def __init__(self, config: GatewayConfig, pools: Any, upstream: Upstream, **more: Any) -> None:
         self.now_s = 0.0
         self.counts: list[tuple[str, int, int]] = []
+        self.pools = pools
         self.judged = False
         attempts = Attempts(config, pools, upstream, Telemetry({}, config=config.telemetry), NULL_LOAD)
         assert config.echo_canary is not None
@@ -104,7 +122,7 @@ class Canary:
 async def canary(fast: str, slow: str, **more: Any) -> AsyncIterator[Canary]:
     config = GatewayConfig.parse(config_of(fast, slow, **more))
     upstream = Upstream(config.limits)
-    pools = {("m", name): RemotePool(Endpoint(url, None), {}) for name, url in {"fast": fast, "slow": slow}.items()}
+    pools = {("m", name): Heard(Endpoint(url, None)) for name, url in {"fast": fast, "slow": slow}.items()}
     try:
         yield Canary(config, pools, upstream)
     finally:
@@ -136,6 +154,14 @@ async def test_a_model_that_makes_no_call_is_not_asked_for_ever() -> None:
         for second in range(61, 70):
             assert await running.look(float(second)) == 0
         assert running.canary.identifiers["m", "fast", "lost"] == 24 * 8
+
+
+async def test_it_waits_in_the_place_of_no_tenant_whatever_tenants_are_called() -> None:
+    async with engine() as fast, engine() as slow, canary(fast, slow) as running:
+        assert await running.look(61.0) == 16
+        (name,) = running.pools["m", "fast"].tenants
+    with pytest.raises(ValidationError):
+        TypeAdapter(TenantName).validate_python(name)
 
 
 async def test_a_pool_that_is_down_is_left_alone() -> None:

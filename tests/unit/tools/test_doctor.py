@@ -89,6 +89,11 @@ def test_a_model_folder_that_is_not_here_is_told_once_and_is_no_error(tmp_path: 
     assert (away["level"], "/no/such/folder" in away["message"]) == ("info", True)
 
 
+@pytest.mark.parametrize("facts", [{}, {"method": None}])
+def test_a_remote_pool_that_does_not_say_whether_it_drafts_is_told(tmp_path: Path, facts: dict[str, Any]) -> None:
+    assert any("`facts` does not say `method`" in each["message"] for each in findings_of(remote(**facts), tmp_path))
+
+
 def test_an_engine_that_is_known_to_be_affected_keeps_its_own_cure(tmp_path: Path) -> None:
     found = findings_of(remote(engine="smg", engine_version="1.0.0", method="none"), tmp_path)
     (crash,) = [each for each in found if each["advisory"] == "kimi-reserved-ids-crash"]

@@ -14,6 +14,7 @@ from policies.classes import GUARDED, class_of_names
 from policies.quarantine import possible_trials
 from serve.cli.output import Json, console, print_json
 from serve.errors import ConfigError, GatewayError
+from serve.request.resuming import obstacle
 from serve.tools.decider import Decider
 
 
@@ -37,6 +38,8 @@ def explain(
     decision = decide(decider.policy, features, features.preference)
     report = explained(decider.policy, features, decision, terms)
     report["live"] = list(_live(decider, features, decision, terms))
+    if (why := obstacle(features)) is not None:
+        report["rerun_only"] = why
     if as_json:
         print_json(report)
     else:
@@ -75,6 +78,8 @@ def _print(report: dict[str, Any]) -> None:
         out.print(f"engine   {pool}: {qualified}")
     for line in report["live"]:
         out.print(f"live     {line}")
+    if "rerun_only" in report:
+        out.print(f"broken   an answer that breaks is run again, never resumed: {report['rerun_only']}")
     if report["reasons"]:
         table = Table("advisory", "effect", "why", "evidence", title="reasons", title_justify="left")
         for reason in report["reasons"]:

@@ -42,6 +42,16 @@ def test_a_header_can_hold_the_preference(specgate, kimi, body):
     assert report["would_change"][0]["change"] == "leave out `enable_speculative: false`"
 
 
+def test_a_request_whose_broken_answer_could_not_be_resumed_says_why(specgate, kimi, body):
+    several = json.dumps({**json.loads(body()), "n": 2})
+    _, out = specgate("explain", "-c", kimi(), "-r", "-", "--json", stdin=several)
+    assert json.loads(out)["rerun_only"] == "several"
+    _, out = specgate("explain", "-c", kimi(), "-r", "-", stdin=several)
+    assert "never resumed: several" in out
+    _, out = specgate("explain", "-c", kimi(), "-r", "-", "--json", stdin=body())
+    assert "rerun_only" not in json.loads(out)
+
+
 def test_the_report_names_pool_and_reason(specgate, kimi, body):
     _, out = specgate("explain", "-c", kimi(), "-r", "-", stdin=body())
     assert "standard: not speculative" in out

@@ -111,7 +111,7 @@ class GatewayReplica:
             self.access.authenticate, self.accounts, self._transcripts, self._shadows,
         )  # fmt: skip
         self.updates = PolicyUpdates(
-            settings, advisories, self._scale, self.pools, self._gateway.adopt, self.load.switch
+            settings, advisories, self._scale, self.pools, self._gateway.adopt, self.load.switch, self._shadows
         )
         self._api = GatewayApi(settings, self._scale, self._gateway, self.pools, self.updates, metrics)
         self._failures = Counter[str]()

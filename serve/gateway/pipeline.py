@@ -107,7 +107,7 @@ class Gateway:
         self.load = load
         self.journal = Journal()
         self._attempts = Attempts(config, pools, upstream, telemetry, load)
-        self._attempts.adopt(live.policy)
+        self._attempts.adopt(live.policy.facts)
         self._guarded = GuardedPath(
             self._attempts, telemetry, sink, config.models, transcripts, lambda: live.policy, live.found, live.trusts
         )
@@ -122,7 +122,7 @@ class Gateway:
         """Puts another policy in force; requests under way keep their decision."""
         self._live.adopt(policy)
         self.load.adopt(policy)
-        self._attempts.adopt(policy)
+        self._attempts.adopt(policy.facts)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Responds to one POST to `/v1/chat/completions` or `/v1/completions`.

@@ -16,6 +16,7 @@ from serve.config.signature import SIGNED
 from serve.errors import ConfigError
 from serve.gateway.pools import PoolKey, Scale, reported_facts
 from serve.routing.pool import Pool
+from serve.shadow.live import NULL_SHADOWS, NullShadows, Shadows
 
 log = logging.getLogger("ray.serve.specgate.gateway")
 
@@ -49,6 +50,7 @@ class PolicyUpdates:
         pools: All pools, whose engines report facts.
         adopt: Puts another policy in force.
         switch_load: Takes `policy.load`, or raises `ConfigError`, so that the update is refused.
+        shadows: Get what candidates' engines report: for decisions there are no such pools.
 
     Attributes:
         facts: What running replicas have reported so far, by pool; it changes in place.
@@ -63,6 +65,7 @@ class PolicyUpdates:
         pools: Mapping[PoolKey, Pool],
         adopt: Callable[[Policy], None],
         switch_load: Callable[[Mode], None],
+        shadows: Shadows | NullShadows = NULL_SHADOWS,
     ) -> None:
         self.facts: dict[PoolKey, dict[str, Any]] = {}
         self.refused: str | None = None
@@ -74,6 +77,7 @@ class PolicyUpdates:
         self._pools = pools
         self._adopt = adopt
         self._switch_load = switch_load
+        self._shadows = shadows
         self._feeds = [
             AdvisoryFeed(lambda: _folder(self._policy_config.advisories), self._reread),
             AdvisoryFeed(lambda: _folder(self._policy_config.qualifications), self._reread),
@@ -103,6 +107,7 @@ class PolicyUpdates:
             self._expired = expired  # only now: what can't be compiled is tried again at the next report
             self.facts |= facts
             self._adopt(policy)
+            self._shadows.adopt(self.facts)
 
     async def run(self) -> None:
         """Watches the engines, and the folders of advisories and of verdicts, for ever."""

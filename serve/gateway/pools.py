@@ -9,7 +9,7 @@ from pydantic import Field, TypeAdapter
 
 from serve.config.gateway import GatewayConfig
 from serve.config.secret import LiveSecret
-from serve.errors import GatewayError
+from serve.errors import ConfigError, GatewayError
 from serve.routing.pool import Endpoint, Pool
 from serve.routing.remote_pool import RemotePool
 from serve.routing.waiting_room import WaitingTerms
@@ -78,10 +78,14 @@ class Scale:
         Pools that are not named have what the configuration says.
 
         Raises:
+            ConfigError: It names a pool that does not exist.
             ValueError: It is no such mapping.
         """
         least: Mapping[str, Mapping[str, int]] = _LEAST.validate_python(given)
         named = {(model, name): count for model, pools in least.items() for name, count in pools.items()}
+        if unknown := sorted("/".join(key) for key in named.keys() - self._configured.keys()):
+            known = ", ".join("/".join(key) for key in self._configured)
+            raise ConfigError(f"user_config.least_replicas: there is no pool {', '.join(unknown)}; there are {known}")
         return {key: named.get(key, count) for key, count in self._configured.items()}
 
     def adopt(self, least: Mapping[PoolKey, int]) -> None:

@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager
 from functools import partial
 from itertools import count
@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from msgspec import Struct
 from opentelemetry.trace import INVALID_SPAN, Span, SpanKind
 
-from policies import Candidate, Policy
+from policies import Candidate, PoolFacts
 from policies.decide import FREE_SLOT
 from serve.config.access import PRIORITIES
 from serve.config.gateway import GatewayConfig
@@ -209,9 +209,9 @@ class Attempts:
         self._upstream = upstream
         self._telemetry = telemetry
 
-    def adopt(self, policy: Policy) -> None:
-        """Takes what a policy knows of the pools' engines."""
-        self._outgoing.adopt(policy)
+    def adopt(self, facts: Iterable[PoolFacts]) -> None:
+        """Takes what is known of the pools' engines now."""
+        self._outgoing.adopt(facts)
 
     async def first_response(
         self,

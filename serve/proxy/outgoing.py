@@ -1,11 +1,11 @@
 """The request as an engine gets it, and the stages that its answer passes first: by pool, because engines differ."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from msgspec import Struct
 
-from policies import Candidate, Policy
+from policies import Candidate, PoolFacts
 from serve.config.gateway import GatewayConfig
 from serve.config.pool import AUTO, NO_GRAMMAR, ModelConfig, PoolConfig, engine_of
 from serve.errors import encode_json
@@ -117,9 +117,9 @@ class OutgoingRequests:
             patch.name_reasoning(pool.reasoning_field)
         return patch.apply(request.body)
 
-    def adopt(self, policy: Policy) -> None:
-        """Takes what a policy knows of the pools' engines."""
-        self._salts.adopt(policy.facts)
+    def adopt(self, facts: Iterable[PoolFacts]) -> None:
+        """Takes what is known of the pools' engines now."""
+        self._salts.adopt(facts)
 
     def salt(self, request: RoutedRequest, pool: str) -> str:
         """Returns the salt under which a pool's engines cache a request's prompt; empty for the one that all share."""

@@ -26,7 +26,6 @@ from serve.proxy.attempts import Attempt, Attempts, Held
 from serve.proxy.relay import PIECE_BYTES
 from serve.proxy.routed_request import Attribution, RoutedRequest
 from serve.request.beside import beside
-from serve.routing.fair_queue import ANONYMOUS
 from serve.shadow.pairs import PairCounts
 from serve.stream.line import Line
 from serve.telemetry.metrics import Metrics
@@ -37,6 +36,7 @@ log = logging.getLogger("ray.serve.specgate.shadow")
 _FAILED = "failed"
 _TIMEOUT_S = 600.0
 Key = tuple[str, str, str]  # model, candidate pool, request class
+Learned = Mapping[tuple[str, str], Mapping[str, Any]]  # facts that engines told, by model and pool
 
 
 class _Shadow(NamedTuple):
@@ -93,6 +93,9 @@ class NullShadows:
     def __call__(self, result: AttemptResult) -> None:
         """Does nothing."""
 
+    def adopt(self, learned: Learned) -> None:
+        """Does nothing."""
+
     def view(self) -> list[dict[str, Any]]:
         """Returns nothing."""
         return []
@@ -117,6 +120,7 @@ class Shadows:
         chance: Callable[[], float] = random,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        self._config = config
         self._attempts = attempts
         self._chance = chance
         self._clock = clock
@@ -126,6 +130,16 @@ class Shadows:
         self._tallies: defaultdict[Key, PairTally] = defaultdict(PairTally)
         self.skipped: Counter[tuple[str, str]] = Counter()
         self.faults: Counter[tuple[str, str]] = Counter()
+        self.adopt({})
+
+    def adopt(self, learned: Learned) -> None:
+        """Takes what the candidates' engines have told of themselves, by which a copy has the salt of its tenant."""
+        config = self._config
+        self._attempts.adopt(
+            config.facts_now(each, learned.get((each.model, each.pool), {}))
+            for each in config.pool_facts()
+            if config.is_candidate(each.model, each.pool)
+        )
 
     def begins(self, request: RoutedRequest) -> None:
         """Draws whether a guarded request that begins is to be copied."""
@@ -263,7 +277,6 @@ def _copy_of(request: RoutedRequest, candidate: Candidate) -> RoutedRequest:
         attempt_numbers=count(1),
         attribution=Attribution(engine_id=f"{request.attribution.engine_id}-shadow"),
         charge=NULL_CHARGE,
-        asker=ANONYMOUS,
     )
 
 

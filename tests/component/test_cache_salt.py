@@ -1,11 +1,13 @@
 """What an engine has in its prefix cache of one tenant's prompts serves no other, and its own as before."""
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
+from support.guard_harness import tools_request
 from support.guard_stack import NO_ADVISORIES
 from support.stack import listening
 
@@ -20,10 +22,14 @@ SYSTEM = {"role": "system", "content": "You are told everything about the plans 
 
 async def hits(engine: str) -> float:
     """Returns the tokens that the engine has found in its cache so far."""
+    return await counted(engine, "prefix_cache_hits")
+
+
+async def counted(engine: str, name: str) -> float:
     async with aiohttp.ClientSession() as session, session.get(f"{engine}/metrics") as response:
         families = text_string_to_metric_families(await response.text())
     samples = [sample for family in families for sample in family.samples]
-    return sum(sample.value for sample in samples if sample.name.endswith("prefix_cache_hits_total"))
+    return sum(sample.value for sample in samples if sample.name.endswith(f"{name}_total"))
 
 
 async def cached(engine: str, url: str, token: str, salt: str | None = None) -> float:
@@ -58,3 +64,44 @@ async def test_a_tenants_prompts_are_in_its_own_cache_alone(tmp_path: Path, sett
             assert (await cached(engine.url, data.url, blue) > 1000) is shared
             assert (await cached(engine.url, data.url, blue, "red's") > 1000) is shared
             assert await cached(engine.url, data.url, blue, "red's") > 1000, "its own salt is its own cache"
+
+
+async def test_a_copy_for_a_candidate_is_in_its_tenants_own_cache_as_well(tmp_path: Path) -> None:
+    async with (
+        listening(build_sim_app(SimSettings.from_mapping(ENGINE))) as served,
+        listening(build_sim_app(SimSettings.from_mapping(ENGINE))) as candidate,
+    ):
+        facts = {"engine": "sim", "method": "none"}
+        pools = {
+            name: {"kind": "remote", "url": each.url, "facts": facts}
+            for name, each in {"served": served, "candidate": candidate}.items()
+        }
+        shadow = {"pool": "candidate", "share": 1.0}
+        config: dict[str, Any] = {
+            "models": {"m": {"family": "sim", "grammar": "qwen3_coder", "pools": pools, "shadow": shadow}},
+            "policy": {"advisories": NO_ADVISORIES},
+            "access": {"mode": "required", "state_dir": str(tmp_path)},
+        }
+        store = KeyStore(tmp_path)
+        red, other, blue = (store.create(KeyTerms(tenant=tenant)).token for tenant in ("red", "red", "blue"))
+        store.close()
+        replica = GatewayReplica(config, [])
+        async with listening(replica.app(), replica.hot) as data:
+            await replica.access.refresh()
+            found = []
+            for token in (red, other, blue):
+                before = await counted(candidate.url, "prefix_cache_queries"), await hits(candidate.url)
+                body = {**tools_request(model="m"), "messages": [SYSTEM, {"role": "user", "content": "hello"}]}
+                async with (
+                    aiohttp.ClientSession(headers={"authorization": f"Bearer {token}"}) as session,
+                    session.post(f"{data.url}/v1/chat/completions", json=body) as response,
+                ):
+                    assert response.status == 200, await response.text()
+                async with asyncio.timeout(20):
+                    while True:
+                        if await counted(candidate.url, "prefix_cache_queries") > before[0]:
+                            break
+                        await asyncio.sleep(0.02)
+                found.append(await hits(candidate.url) - before[1])
+    assert found[0] == found[2] == 0
+    assert found[1] > 1000

@@ -17,6 +17,7 @@ from serve.config.qualifications import EngineVerdict, key_of, write_qualificati
 from serve.errors import ConfigError, PoolUnavailableError
 from serve.gateway.policy_updates import PolicyUpdates, Stamp, stamp_of
 from serve.gateway.pools import Scale
+from serve.shadow.live import Learned, NullShadows
 
 POOLS = {"p": {"kind": "remote", "url": "http://192.0.2.1:8000"}}
 CONFIG = GatewayConfig.parse({"models": {"m": {"family": "qwen3", "grammar": "hermes", "pools": POOLS}}})
@@ -37,6 +38,16 @@ class Engine:
         return self.reports
 
 
+class Listening(NullShadows):
+    """Shadows that keep what they are told of the candidates' engines."""
+
+    def __init__(self) -> None:
+        self.learned: Learned = {}
+
+    def adopt(self, learned: Learned) -> None:
+        self.learned = dict(learned)
+
+
 class Rig:
     """Updates, and what came of them."""
 
@@ -45,9 +56,10 @@ class Rig:
         self.adopted: list[Policy] = []
         self.modes: list[str] = []
         self.scale = Scale(config)
+        self.shadows = Listening()
         pools: Any = {("m", "p"): self.engine}
         self.updates = PolicyUpdates(
-            config, read_advisories(config.policy), self.scale, pools, self.adopted.append, self._switch
+            config, read_advisories(config.policy), self.scale, pools, self.adopted.append, self._switch, self.shadows
         )
         self.first = compile_for(config).digest
 
@@ -88,6 +100,7 @@ def test_an_update_says_how_many_replicas_pools_should_have() -> None:
         ({"policy": {"advisories": "/nowhere"}}, "nowhere"),
         ({"policy": {"load": "route"}}, "no load here"),
         ({"least_replicas": {"m": {"p": -1}}}, "greater than or equal"),
+        ({"least_replicas": {"m": {"p": 0, "q": 1}}}, "there is no pool m/q; there are m/p"),
     ],
 )
 def test_a_bad_update_is_refused_and_the_next_good_one_adopted(update: dict[str, Any], message: str) -> None:
@@ -106,7 +119,7 @@ def test_what_engines_report_makes_another_policy_once() -> None:
     report = {("m", "p"): {"engine": "vllm", "engine_version": "0.32.0"}}
     for _ in range(2):
         rig.updates.learn(report)
-    assert rig.updates.facts == report
+    assert rig.updates.facts == rig.shadows.learned == report
     assert [policy.digest != rig.first for policy in rig.adopted] == [True]
 
 

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from serve.config.gateway import GatewayConfig
+from serve.errors import ConfigError
 from serve.gateway.pools import Scale
 
 POOLS: dict[str, Any] = {
@@ -25,7 +26,7 @@ def test_a_pool_should_have_what_its_configuration_says(scale: Scale) -> None:
 
 
 def test_what_is_told_later_holds_and_what_is_not_told_any_more_is_as_configured(scale: Scale) -> None:
-    scale.adopt(scale.read({"m": {"fixed": 0, "elastic": 4, "gone": 9}, "gone": {"p": 1}}))
+    scale.adopt(scale.read({"m": {"fixed": 0, "elastic": 4}}))
     assert dict(scale.each()) == {("m", "fixed"): 0, ("m", "elastic"): 4, ("m", "remote"): 1}
     scale.adopt(scale.read({}))
     assert dict(scale.each()) == {("m", "fixed"): 2, ("m", "elastic"): 0, ("m", "remote"): 1}
@@ -35,3 +36,9 @@ def test_what_is_told_later_holds_and_what_is_not_told_any_more_is_as_configured
 def test_nonsense_is_refused(scale: Scale, reply: Any) -> None:
     with pytest.raises(ValueError, match="validation error"):
         scale.read(reply)
+
+
+@pytest.mark.parametrize("given", [{"m": {"fixed": 1, "fixt": 9}}, {"other": {"fixed": 1}}])
+def test_a_pool_that_does_not_exist_is_refused(scale: Scale, given: Any) -> None:
+    with pytest.raises(ConfigError, match=r"there is no pool (m/fixt|other/fixed); there are m/fixed, m/elastic"):
+        scale.read(given)

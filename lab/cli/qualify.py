@@ -11,7 +11,7 @@ from rich.progress import Progress, TextColumn
 from lab.cli.findings import Finding, findings_table
 from serve.cli.output import FOUND, Json, console, print_json
 from serve.config.gateway import GatewayConfig
-from serve.config.qualifications import EngineVerdict, write_qualification
+from serve.config.signed_verdicts import EngineVerdict, write_qualification
 from serve.errors import ConfigError
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from lab.probe.plan import TRACED
 from lab.probe.trace import Trace
 from lab.probe.trial_log import CLEAN
 from policies.qualification import TestFinding
-from serve.config.qualifications import EngineVerdict
+from serve.config.signed_verdicts import EngineVerdict
 from serve.echo.prompt import EchoPrompt
 from serve.quarantine.sequential import SequentialTest, lower_bound, upper_bound
 from serve.shadow.pairs import PairCounts, judge

@@ -17,7 +17,7 @@ from lab.probe.trace import Trace
 from policies import PoolFacts
 from serve.config.gateway import GatewayConfig
 from serve.config.pool import PoolConfig
-from serve.config.qualifications import EngineVerdict, key_of
+from serve.config.signed_verdicts import EngineVerdict, key_of
 from serve.discovery.asking import ask_passively
 from serve.discovery.finding import Findings, facts_of
 from serve.discovery.identity import EngineIdentity, agreed

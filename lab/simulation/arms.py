@@ -9,8 +9,7 @@ from lab.simulation.request import TOOLS, Drafter, SimRequest
 from lab.simulation.site import Site
 from policies import Candidate, Decision, choose
 from serve.config.gateway import GatewayConfig
-from serve.load.live_load import LiveLoad
-from serve.load.sent import Sent
+from serve.load.live_load import LiveLoad, Sent
 
 _BYTES_PER_TOKEN = 4
 _PERIOD_S = 1.0  # how often gateway replicas apply and share what they have learned

@@ -14,7 +14,7 @@ from policies.classes import GUARDED, class_of_names
 from policies.quarantine import possible_trials
 from serve.cli.output import Json, console, print_json
 from serve.errors import ConfigError, GatewayError
-from serve.request.resuming import obstacle
+from serve.request.continuation import obstacle
 from serve.tools.decider import Decider
 
 

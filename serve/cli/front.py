@@ -19,9 +19,9 @@ from serve.config import layers
 from serve.config.gateway import GatewayConfig, args_of
 from serve.config.pool import check_url
 from serve.discovery.asking import ask_engine, why_no_answer
-from serve.discovery.completion import PoolName, complete
+from serve.discovery.configuration import PoolName, StatedFact, complete, models_of, state
 from serve.discovery.described import DescribedEngine, Description, explained, with_names
-from serve.discovery.grouping import FoundEngine, StatedFact, models_of, state
+from serve.discovery.finding import FoundEngine
 from serve.discovery.manifests import read_description
 from serve.discovery.reading import Answers, read
 from serve.errors import ConfigError

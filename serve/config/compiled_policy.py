@@ -20,9 +20,9 @@ from policies import Advisory, Policy, PolicyError, PoolFacts, compile_policy, l
 from policies.advisory import MOST_BYTES, unreadable
 from policies.freshness import without_knowledge
 from serve.config.gateway import GatewayConfig, PolicyConfig
-from serve.config.qualifications import QualifiedEngine, key_of, qualification_of, read_qualifications
 from serve.config.regular_file import read_regular
 from serve.config.signature import sign_document, verified
+from serve.config.signed_verdicts import QualifiedEngine, key_of, qualification_of, read_qualifications
 from serve.errors import ConfigError
 
 INDEX = "index.jws"

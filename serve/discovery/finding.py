@@ -60,3 +60,19 @@ def facts_of(findings: Findings) -> dict[str, Any]:
     settings = {**(known(findings, "settings") or {}), **settings}
     facts["method"] = known(findings, "method") or "unknown"
     return {**facts, "settings": settings} if settings else facts
+
+
+@dataclass(frozen=True, slots=True)
+class FoundEngine:
+    """One URL and what was found there.
+
+    Attributes:
+        url: Base URL, without `/v1`.
+        key_env: Environment variable with its key; None if it needs none.
+        resolve: Each address that the host of the URL has is an engine like this one.
+    """
+
+    url: str
+    key_env: str | None
+    findings: Findings
+    resolve: bool = False

@@ -14,7 +14,7 @@ from policies import Policy, PoolFacts
 from serve.access.key_ring import show_keys
 from serve.access.live import AnyAccess, live_access
 from serve.config.gateway import GatewayConfig
-from serve.echo.live import EchoCanary, show_echo
+from serve.echo.canary import EchoCanary, show_echo
 from serve.gateway.announcer import Announcer
 from serve.gateway.pools import PoolKey
 from serve.gateway.ray_context import application, replica_name
@@ -29,10 +29,10 @@ from serve.proxy.attempts import Attempts
 from serve.proxy.upstream import Upstream
 from serve.quarantine.api import routes as quarantine_routes
 from serve.quarantine.detector import EchoCount
-from serve.quarantine.live import LivePolicy, QuarantinedPolicy
+from serve.quarantine.live_policy import LivePolicy, QuarantinedPolicy
 from serve.quarantine.shared_detector import connect as connect_detector
 from serve.routing.pool import Pool
-from serve.shadow.live import NULL_SHADOWS, NullShadows, Shadows, show_shadows
+from serve.shadow.copies import NULL_SHADOWS, NullShadows, Shadows, show_shadows
 from serve.shared.link import Link
 from serve.telemetry.instruments import Telemetry
 from serve.telemetry.metrics import Metrics

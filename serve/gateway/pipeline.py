@@ -42,13 +42,13 @@ from serve.proxy.relay import relay
 from serve.proxy.routed_request import Answering, Attribution, RoutedRequest
 from serve.proxy.span_attributes import decision_attributes
 from serve.proxy.upstream import Upstream
-from serve.quarantine.live import LivePolicy
+from serve.quarantine.live_policy import LivePolicy
 from serve.request.beside import LONG_BODY_BYTES, beside
 from serve.request.body_reader import BodyReader, ReadRequest
 from serve.request.completion import CHAT_PATH, COMPLETION_PATHS
 from serve.request.patch import wants_usage
 from serve.routing.pool import Pool
-from serve.shadow.live import NULL_SHADOWS, NullShadows, Shadows
+from serve.shadow.copies import NULL_SHADOWS, NullShadows, Shadows
 from serve.telemetry.instruments import Telemetry
 from serve.telemetry.request_log import log_fault
 from serve.telemetry.spans import fail, without_trace

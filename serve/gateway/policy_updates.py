@@ -11,12 +11,12 @@ from policies import Advisory, Policy
 from policies.freshness import EXPIRED, without_knowledge
 from serve.config.compiled_policy import SignedIndex, compile_for, read_advisories, signed_index
 from serve.config.gateway import GatewayConfig, PolicyConfig
-from serve.config.qualifications import QualifiedEngine, read_qualifications
 from serve.config.signature import SIGNED
+from serve.config.signed_verdicts import QualifiedEngine, read_qualifications
 from serve.errors import ConfigError
 from serve.gateway.pools import PoolKey, Scale, reported_facts
 from serve.routing.pool import Pool
-from serve.shadow.live import NULL_SHADOWS, NullShadows, Shadows
+from serve.shadow.copies import NULL_SHADOWS, NullShadows, Shadows
 
 log = logging.getLogger("ray.serve.specgate.gateway")
 

@@ -17,8 +17,7 @@ from policies.decide import FREE_SLOT
 from serve.config.access import PRIORITIES
 from serve.config.gateway import GatewayConfig
 from serve.errors import DeadlineError, EngineError, OverloadedError, PoolUnavailableError
-from serve.load.live_load import AnyLoad
-from serve.load.sent import AnySent
+from serve.load.live_load import AnyLoad, AnySent
 from serve.proxy.outgoing import OutgoingRequests
 from serve.proxy.routed_request import Answering, RoutedRequest
 from serve.proxy.span_attributes import attempt_attributes, attempt_name, tell_beginning, tell_usage

@@ -11,7 +11,7 @@ from serve.config.problems import first_problem
 from serve.errors import InvalidRequestError
 from serve.proxy.headers import request_headers
 from serve.quarantine.detector import Action, Order
-from serve.quarantine.live import QuarantinedPolicy
+from serve.quarantine.live_policy import QuarantinedPolicy
 from serve.request.receive import read_body
 
 _MAX_ORDER_BYTES = 64 * 1024

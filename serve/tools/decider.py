@@ -8,7 +8,7 @@ from serve.access.principal import ANONYMOUS
 from serve.config.compiled_policy import compile_for
 from serve.config.gateway import GatewayConfig
 from serve.dialects.api import as_chat
-from serve.quarantine.live import trial_terms
+from serve.quarantine.live_policy import trial_terms
 from serve.request.body_reader import BodyReader, ReadRequest
 
 

@@ -47,7 +47,7 @@ from serve.config.lint import (
     unknown_options,
 )
 from serve.config.pool import PoolConfig
-from serve.config.qualifications import read_qualifications
+from serve.config.signed_verdicts import read_qualifications
 from serve.errors import ConfigError, SharedStateError
 from serve.tools.decider import Decider
 

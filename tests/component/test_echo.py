@@ -21,7 +21,7 @@ from support.stack import listening
 from lab.sim import SimSettings, build_sim_app
 from serve.config.access import TenantName
 from serve.config.gateway import GatewayConfig
-from serve.echo.live import EchoCanary
+from serve.echo.canary import EchoCanary
 from serve.errors import ConfigError
 from serve.load.live_load import NULL_LOAD
 from serve.proxy.attempts import Attempts
@@ -63,8 +63,8 @@ async def is_out(ports: Ports) -> None:
 
 
 async def test_a_pool_that_changes_identifiers_is_out_and_no_client_was_needed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("serve.echo.live._SETTLED_S", 0.0)
-    monkeypatch.setattr("serve.echo.live.LOOK_S", 0.01)
+    monkeypatch.setattr("serve.echo.canary._SETTLED_S", 0.0)
+    monkeypatch.setattr("serve.echo.canary.LOOK_S", 0.01)
     async with (
         engine(num_speculative_tokens=3, slips=0.2) as fast,
         engine() as slow,

@@ -21,7 +21,7 @@ from policies import Cell, Policy, QuarantineReason, TrialTerms, quarantine
 from serve.errors import GatewayError, OverloadedError, PoolUnavailableError
 from serve.gateway.endpoints import explanation
 from serve.proxy.exchange import Exchange
-from serve.quarantine.live import LivePolicy
+from serve.quarantine.live_policy import LivePolicy
 from serve.request.body_reader import RequestReader
 from serve.routing.fair_queue import Asker
 from serve.routing.pool import Affinity, Endpoint

@@ -19,7 +19,7 @@ from policies import Policy, Trial
 from serve.config.guard import GuardConfig
 from serve.config.quarantine import QuarantineConfig
 from serve.guard.core import Outcome
-from serve.quarantine.live import LivePolicy, QuarantinedPolicy
+from serve.quarantine.live_policy import LivePolicy, QuarantinedPolicy
 from serve.quarantine.shared_detector import QuarantineActor
 from serve.routing.pool import Endpoint
 from serve.routing.remote_pool import RemotePool

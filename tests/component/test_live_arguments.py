@@ -17,7 +17,7 @@ from serve.config.guard import GuardConfig
 from serve.config.quarantine import QuarantineConfig
 from serve.guard.attempt_result import AttemptResult
 from serve.guard.core import Outcome, Verdict
-from serve.quarantine.live import LivePolicy, QuarantinedPolicy
+from serve.quarantine.live_policy import LivePolicy, QuarantinedPolicy
 from serve.quarantine.shared_detector import QuarantineActor
 from serve.shared.link import LocalLink
 

@@ -18,7 +18,7 @@ from serve.errors import SharedStateError
 from serve.guard.attempt_result import AttemptResult
 from serve.guard.core import Outcome, Verdict
 from serve.quarantine.detector import Order
-from serve.quarantine.live import QuarantinedPolicy
+from serve.quarantine.live_policy import QuarantinedPolicy
 from serve.quarantine.shared_detector import QuarantineActor
 from serve.shared.link import Link, LocalLink
 

@@ -20,7 +20,7 @@ from lab.sim import SimSettings, build_sim_app
 from serve.cli import app
 from serve.config.gateway import GatewayConfig
 from serve.errors import ConfigError
-from serve.shadow import live
+from serve.shadow import copies
 
 NOWHERE = "http://127.0.0.1:9"
 
@@ -107,7 +107,7 @@ async def test_a_comparison_that_our_own_code_fails_at_is_counted_and_is_no_pair
         raise kind(str(request["tools"]))
 
     async with engine() as served, engine() as candidate, serving(config_of(served, candidate)) as ports:
-        monkeypatch.setattr(live, "ObservedResponse", failing)
+        monkeypatch.setattr(copies, "ObservedResponse", failing)
         await post(ports, tools=[{"type": "function", "function": {"name": "secret"}}])
         async with aiohttp.ClientSession() as session, asyncio.timeout(20):
             shown = ""

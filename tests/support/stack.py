@@ -20,7 +20,7 @@ from serve.http1.server import protocol_factory
 from serve.limits.accounts import NULL_ACCOUNTS, AnyAccounts
 from serve.load.live_load import LiveLoad, NullLoad
 from serve.proxy.upstream import Upstream
-from serve.quarantine.live import LivePolicy
+from serve.quarantine.live_policy import LivePolicy
 from serve.routing.pool import Endpoint, Pool
 from serve.routing.remote_pool import RemotePool
 from serve.telemetry.instruments import Telemetry

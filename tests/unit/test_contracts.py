@@ -48,7 +48,7 @@ def test_the_house_as_it_is_keeps_its_contracts(house: Path) -> None:
         ("serve/http1/server.py", "import serve.gateway.pipeline", "one direction"),
         ("serve/guard/core/guard.py", "import serve.guard.rerun", "guard: wiring above the pure core"),
         ("serve/stream/frame.py", "import serve.stream.line", "stream: stages above the line"),
-        ("serve/quarantine/detector.py", "import serve.quarantine.live", "quarantine: what Ray runs"),
+        ("serve/quarantine/detector.py", "import serve.quarantine.live_policy", "quarantine: what Ray runs"),
         ("policies/decide.py", "import serve.errors", "policies imports nothing of the serving side"),
         ("serve/gateway/pipeline.py", "import openai", "import what their extras bring"),
         ("serve/launch/engines.py", "import lab.sim", "the gateway does without the laboratory"),

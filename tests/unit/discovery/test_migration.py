@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from policies.command_facts import stated_by
+from serve.discovery.configuration import models_of
 from serve.discovery.described import DescribedEngine, explained, with_names
-from serve.discovery.finding import Finding, facts_of
-from serve.discovery.grouping import FoundEngine, models_of
+from serve.discovery.finding import Finding, FoundEngine, facts_of
 from serve.discovery.manifests import read_description
 from serve.errors import ConfigError
 

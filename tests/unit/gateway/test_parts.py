@@ -32,8 +32,7 @@ from serve.guard.transcript import NullTranscript, NullTranscripts, Transcript, 
 from serve.limits.accounts import Accounts, NullAccounts
 from serve.limits.answer_meter import Meter, NullMeter
 from serve.limits.charge import Charge, NullCharge
-from serve.load.live_load import LiveLoad, NullLoad
-from serve.load.sent import NullSent, Sent
+from serve.load.live_load import LiveLoad, NullLoad, NullSent, Sent
 from serve.telemetry.metrics import Metrics
 
 POOL = {"kind": "remote", "url": "http://192.0.2.1:8000"}

@@ -22,7 +22,7 @@ from serve.limits.accounts import NULL_ACCOUNTS, Accounts, AnyAccounts
 from serve.limits.actor import connect
 from serve.proxy.exchange import Api
 from serve.proxy.upstream import UpstreamResponse
-from serve.quarantine.live import LivePolicy
+from serve.quarantine.live_policy import LivePolicy
 from serve.routing.fair_queue import Asker
 from serve.routing.pool import Affinity, Endpoint
 from serve.telemetry.instruments import Telemetry

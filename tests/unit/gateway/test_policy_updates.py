@@ -13,11 +13,11 @@ from policies import Policy
 from policies.freshness import EXPIRED
 from serve.config.compiled_policy import INDEX, SHIPPED_ADVISORIES, compile_for, read_advisories, sign
 from serve.config.gateway import GatewayConfig
-from serve.config.qualifications import EngineVerdict, key_of, write_qualification
+from serve.config.signed_verdicts import EngineVerdict, key_of, write_qualification
 from serve.errors import ConfigError, PoolUnavailableError
 from serve.gateway.policy_updates import PolicyUpdates, Stamp, stamp_of
 from serve.gateway.pools import Scale
-from serve.shadow.live import Learned, NullShadows
+from serve.shadow.copies import Learned, NullShadows
 
 POOLS = {"p": {"kind": "remote", "url": "http://192.0.2.1:8000"}}
 CONFIG = GatewayConfig.parse({"models": {"m": {"family": "qwen3", "grammar": "hermes", "pools": POOLS}}})

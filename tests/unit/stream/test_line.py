@@ -20,7 +20,7 @@ from serve.guard.response import GuardedStream
 from serve.http1.sse import encode_frame
 from serve.limits.answer_meter import Meter
 from serve.limits.usage import Usage
-from serve.load.sent import LastFrames
+from serve.load.live_load import LastFrames
 from serve.stream.ending import End
 from serve.stream.frame import Frame
 from serve.stream.line import PASS, Check, Kept, Line, Stage, ignore

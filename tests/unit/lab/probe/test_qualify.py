@@ -13,7 +13,7 @@ from lab.sim import SimSettings
 from lab.sim.faults import FAULTS
 from lab.sim.generation import Generation
 from policies.qualification import FORBIDDEN
-from serve.config.qualifications import EngineVerdict
+from serve.config.signed_verdicts import EngineVerdict
 
 
 def simulated(**settings: Any) -> Ask:

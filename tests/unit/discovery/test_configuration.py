@@ -6,8 +6,8 @@ import pytest
 
 from serve.config.compiled_policy import compile_for
 from serve.config.gateway import GatewayConfig
-from serve.discovery.finding import Finding
-from serve.discovery.grouping import FoundEngine, StatedFact, models_of
+from serve.discovery.configuration import StatedFact, models_of
+from serve.discovery.finding import Finding, FoundEngine
 from serve.errors import ConfigError
 
 

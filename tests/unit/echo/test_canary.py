@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serve.config.quarantine import EchoConfig
-from serve.echo.live import EchoBudget
+from serve.echo.canary import EchoBudget
 
 HOUR = 3600.0
 

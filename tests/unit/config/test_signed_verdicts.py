@@ -13,7 +13,7 @@ from policies import PolicySettings, PoolFacts, RequestFeatures, compile_policy,
 from policies.qualification import FORBIDDEN, Qualification, TestFinding, standing
 from serve.config.compiled_policy import compile_for
 from serve.config.gateway import GatewayConfig
-from serve.config.qualifications import EngineVerdict, key_of, read_qualifications, write_qualification
+from serve.config.signed_verdicts import EngineVerdict, key_of, read_qualifications, write_qualification
 from serve.errors import ConfigError
 
 ENGINE = {"engine": "vllm", "engine_version": "0.99.0", "method": "eagle3", "drafter": "org/drafts", "runner": "v2"}

@@ -14,7 +14,6 @@ from serve.proxy.cache_salt import CacheSalts, add_salt
 from serve.proxy.headers import forwarded_headers
 from serve.proxy.raw_text import raw_pools
 from serve.proxy.routed_request import RoutedRequest
-from serve.proxy.span_attributes import PoolKind
 from serve.request.completion import CHAT_PATH, COMPLETION_PATHS, NONE
 from serve.request.continuation import obstacle
 from serve.request.patch import OPT_OUT, REPORT, BodyPatch, ReasoningField, add_xargs, ask_ids, ask_usage
@@ -38,7 +37,7 @@ class _Pool(NamedTuple):
         goes_on: They go on with plain answers.
     """
 
-    kind: PoolKind
+    kind: str
     served_name: str | None
     reasoning_field: ReasoningField | None
     rewritten: bool
@@ -125,7 +124,7 @@ class OutgoingRequests:
         """Returns the salt under which a pool's engines cache a request's prompt; empty for the one that all share."""
         return self._salts.of(request, pool) if request.path in COMPLETION_PATHS else ""
 
-    def kind(self, request: RoutedRequest, candidate: Candidate) -> PoolKind:
+    def kind(self, request: RoutedRequest, candidate: Candidate) -> str:
         """Returns the kind of a candidate's pool."""
         return self._pools[request.decision.model, candidate.pool].kind
 

@@ -1,7 +1,5 @@
 """Attributes of a request's span and its attempts', by conventions' names where there are any; only where traced."""
 
-from collections.abc import Mapping
-from typing import Literal
 from urllib.parse import urlsplit
 
 import msgspec
@@ -15,10 +13,9 @@ from serve.proxy.upstream import UpstreamResponse
 from serve.request.completion import CHAT_PATH, TEXT_PATH, given
 from serve.telemetry.spans import Attribute, fail
 
-PoolKind = Literal["vllm", "remote", "sim"]
 _FAILED = 400
 _OPERATIONS = {CHAT_PATH: "chat", TEXT_PATH: "text_completion"}
-_PROVIDERS: Mapping[PoolKind, str] = {"vllm": "vllm", "remote": "openai", "sim": "specgate.sim"}
+_PROVIDERS = {"vllm": "vllm", "remote": "openai", "sim": "specgate.sim"}
 
 
 def decision_attributes(request_id: str, decision: Decision) -> dict[str, Attribute]:
@@ -41,7 +38,7 @@ def attempt_name(request: RoutedRequest) -> str:
 
 
 def attempt_attributes(
-    request: RoutedRequest, candidate: Candidate, url: str, kind: PoolKind, number: int
+    request: RoutedRequest, candidate: Candidate, url: str, kind: str, number: int
 ) -> dict[str, Attribute]:
     """Returns what is known of an attempt before it is sent. `number` counts from 1, reruns included."""
     address = urlsplit(url)

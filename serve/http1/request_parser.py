@@ -5,13 +5,12 @@ import enum
 from collections.abc import Callable
 from itertools import chain
 from operator import itemgetter
-from typing import Any
+from typing import Any, Protocol
 
 import httptools
 
 from serve.errors import GatewayError, HeadTooLargeError, InvalidRequestError
 from serve.http1.asgi import Scope
-from serve.http1.cycle import RequestResponseCycle
 from serve.http1.message import MAX_HEAD_BYTES, RawHeaders
 
 _NAME = itemgetter(0)  # of a header
@@ -102,6 +101,14 @@ class Parsing(enum.Enum):
 BETWEEN, HEAD, BODY, REJECTED = Parsing
 
 
+class BodySink(Protocol):
+    """Takes the body of a request."""
+
+    def feed(self, data: bytes) -> None: ...
+    def finish(self) -> None: ...
+    def fail(self, error: GatewayError) -> None: ...
+
+
 class RequestParser:
     """Reads the requests of one connection, whatever the cuts between packets.
 
@@ -115,7 +122,7 @@ class RequestParser:
         rejection: The error after which nothing more is read; None while all requests were understood.
     """
 
-    def __init__(self, begin: Callable[[Scope, bool, bool], RequestResponseCycle | GatewayError]) -> None:
+    def __init__(self, begin: Callable[[Scope, bool, bool], BodySink | GatewayError]) -> None:
         self.parsing = BETWEEN
         self.rejection: GatewayError | None = None
         self._begin = begin
@@ -126,7 +133,7 @@ class RequestParser:
         self._unmoved_bytes = 0  # of a head, trailer, chunk extension or empty lines, since it last moved
         self._trailer_bytes = 0
         self._pieces: list[bytes] = []  # of the body, from this call of `feed`
-        self._cycle: RequestResponseCycle | None = None
+        self._body: BodySink | None = None
 
     def feed(self, data: bytes) -> None:
         """Takes what has arrived; after a rejection it does nothing."""
@@ -165,16 +172,16 @@ class RequestParser:
     def _deliver(self) -> None:
         """Hands on what came of the body, at once: a read may hold 40,000 chunks of a byte."""
         pieces, self._pieces = self._pieces, []
-        if self._cycle is not None:
-            self._cycle.feed(pieces[0] if len(pieces) == 1 else b"".join(pieces))
+        if self._body is not None:
+            self._body.feed(pieces[0] if len(pieces) == 1 else b"".join(pieces))
 
     def _reject(self, error: GatewayError) -> None:
         """Reads nothing more, because nobody can tell where the next request begins."""
         self.parsing = REJECTED
         self.rejection = self.rejection or error
-        if self._cycle is not None:  # its body will never be complete
-            self._cycle.fail(self.rejection)
-            self._cycle = None
+        if self._body is not None:  # its body will never be complete
+            self._body.fail(self.rejection)
+            self._body = None
 
     def _reject_long(self) -> None:
         what = "trailer" if self.parsing is BODY else "head"
@@ -214,24 +221,24 @@ class RequestParser:
         scope = build_scope(version, method, self._url, self._headers)
         asks = b"expect" in dict(self._headers) and _asks_to_continue(self._headers)
         keeps = self._parser.should_keep_alive()
-        cycle = self._begin(scope, asks and version == "1.1", keeps and version == "1.1")
-        if isinstance(cycle, GatewayError):
-            self._reject(cycle)
+        body = self._begin(scope, asks and version == "1.1", keeps and version == "1.1")
+        if isinstance(body, GatewayError):
+            self._reject(body)
             return
         self.parsing = BODY
         self._moved = True
-        self._cycle = cycle
+        self._body = body
 
     def on_body(self, body: bytes) -> None:
-        if self.parsing is BODY and self._cycle is not None:
+        if self.parsing is BODY and self._body is not None:
             self._moved = True
             self._pieces.append(body)
 
     def on_message_complete(self) -> None:
-        if self.parsing is BODY and self._cycle is not None and not self._parser.should_upgrade():
+        if self.parsing is BODY and self._body is not None and not self._parser.should_upgrade():
             self.parsing = BETWEEN
             self._moved = True
             if self._pieces:
                 self._deliver()
-            self._cycle.finish()
-            self._cycle = None
+            self._body.finish()
+            self._body = None

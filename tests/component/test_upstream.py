@@ -14,7 +14,7 @@ from support.clock import LoopClock
 from serve.config.gateway import LimitsConfig
 from serve.errors import DeadlineError, EngineError, PoolUnavailableError
 from serve.http1.client import ClientConnection
-from serve.http1.cycle import READ_AHEAD_BYTES
+from serve.http1.server import READ_AHEAD_BYTES
 from serve.proxy.upstream import Upstream, UpstreamResponse
 from serve.routing.pool import Endpoint
 

@@ -13,10 +13,9 @@ from hypothesis import strategies as st
 
 from serve.http1.allowance import Allowance
 from serve.http1.asgi import DIRECT
-from serve.http1.cycle import READ_AHEAD_BYTES
 from serve.http1.message import MAX_HEAD_BYTES
 from serve.http1.request_parser import RequestParser
-from serve.http1.server import Apps, ServerProtocol, protocol_factory
+from serve.http1.server import READ_AHEAD_BYTES, Apps, ServerProtocol, protocol_factory
 
 HOST = b"host: gateway\r\n"
 HELLO = b"POST /hot HTTP/1.1\r\n" + HOST + b"content-length: 5\r\n\r\nhello"

@@ -27,6 +27,8 @@ _ERROR = re.compile(r"^[A-Za-z_][\w.]*(?:Error|Exception|Exit): ", re.MULTILINE)
 _START_TIMEOUT_S = 900.0
 _STOP_TIMEOUT_S = 60.0
 _SILENT_S = 30.0  # then whoever waits is told for what
+_LOOK_S = 0.2
+_NEEDED = frozenset({"raylet", "gcs_server"})
 
 
 @contextmanager
@@ -131,7 +133,6 @@ def cluster(
     import ray
     from ray import serve as ray_serve
     from ray.serve.config import HTTPOptions
-    from ray.serve.exceptions import RayServeException
 
     from serve.app import build
 
@@ -164,12 +165,12 @@ def cluster(
             )
             yield f"http://127.0.0.1:{port}"
             say("streams under way finish first; Ctrl-C again stops at once")
-            with suppress(ray.exceptions.RayError, RayServeException):  # without a controller there is none to wait for
-                _drain(config)
+            while_alive(_ray_lives, lambda: _drain(config))
             take_over()
         finally:
             say("stopping")
-            _stop_serve()
+            if not while_alive(_ray_lives, _stop_serve):
+                say("Ray has died: what was under way is lost")
             ray.shutdown()
 
 
@@ -179,19 +180,40 @@ def _interpreter(path: str) -> dict[str, str]:
     return {} if quoted == path else {"py_executable": quoted}
 
 
+def while_alive(lives: Callable[[], bool], ask: Callable[[], None]) -> bool:
+    """Asks Ray something, and waits for it while Ray lives, which never answers otherwise. Returns False if it was
+    waited for in vain.
+    """
+    asking = threading.Thread(target=ask, name="ask-ray", daemon=True)
+    asking.start()
+    while asking.is_alive() and lives():
+        asking.join(_LOOK_S)
+    return not asking.is_alive()
+
+
+def _ray_lives() -> bool:
+    """Returns False if a process without which Ray does nothing has ended: its raylet, or its control service."""
+    from ray._private import worker
+
+    return _NEEDED.isdisjoint(kind for kind, _ in worker._global_node.dead_processes())
+
+
 def _drain(config: GatewayConfig) -> None:
     """Lets streams under way finish, at most for as long as the deployments' own limits say.
 
     Ray Serve's shutdown kills HAProxy first, and every stream with it; an application that is deleted drains.
     """
     from ray import serve as ray_serve
+    from ray.exceptions import RayError
+    from ray.serve.exceptions import RayServeException
 
     pools = [pool for model in config.models.values() for pool in model.pools.values()]
     limits = [config.graceful_shutdown_timeout_s, *(pool.graceful_shutdown_timeout_s for pool in pools)]
     deadline_s = time.monotonic() + max(limits) + _STOP_TIMEOUT_S
-    ray_serve.delete("specgate", _blocking=False)
-    while "specgate" in ray_serve.status().applications and time.monotonic() < deadline_s:
-        time.sleep(0.1)
+    with suppress(RayError, RayServeException):  # without a controller there is none to wait for
+        ray_serve.delete("specgate", _blocking=False)
+        while "specgate" in ray_serve.status().applications and time.monotonic() < deadline_s:
+            time.sleep(0.1)
 
 
 def _stop_serve() -> None:

@@ -48,7 +48,7 @@ ELSEWHERE = {
     r"specgate explain .*": ("tests/unit/cli/test_explain.py", '"explain"'),
     r"specgate plan .*": ("tests/component/test_shadow.py", '"plan", "--live"'),
     r"specgate (keys|tenants)": ("tests/unit/cli/test_keys.py", '"tenants"'),
-    r"specgate usage": ("tests/unit/cli/test_admin_api.py", '"usage"'),
+    r"specgate usage": ("tests/unit/cli/test_admin.py", '"usage"'),
     r"specgate probe .*": ("tests/unit/cli/test_probe.py", '"probe"'),
     r"specgate conform URL": ("tests/unit/cli/test_conform.py", '"conform"'),
     r"specgate quarantine .*": ("tests/component/test_quarantine_api.py", '"quarantine"'),

@@ -1,11 +1,12 @@
 """Running everything on one machine: what is told when it can't."""
 
 import os
+import threading
 from pathlib import Path
 
 import pytest
 
-from serve.launch.local import cause_of, node_environment, prepared_environment
+from serve.launch.local import cause_of, node_environment, prepared_environment, while_alive
 
 
 def test_our_own_error_is_told_without_the_traceback_around_it() -> None:
@@ -62,3 +63,25 @@ def test_the_folder_of_haproxys_files_is_gone_at_the_end(monkeypatch: pytest.Mon
         folder = Path(os.environ["RAY_SERVE_HAPROXY_SERVER_STATE_BASE"])
         assert folder.is_dir()
     assert not folder.exists()
+
+
+def test_an_answer_of_ray_is_waited_for() -> None:
+    answers = threading.Event()
+    threading.Timer(0.3, answers.set).start()
+
+    def ask() -> None:
+        answers.wait()
+
+    assert while_alive(lambda: True, ask)
+    assert answers.is_set()
+
+
+def test_nobody_waits_for_a_ray_that_has_died() -> None:
+    died, never = threading.Event(), threading.Event()
+
+    def ask() -> None:
+        died.set()  # with a question before it
+        never.wait()
+
+    assert not while_alive(lambda: not died.is_set(), ask)
+    never.set()

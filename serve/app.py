@@ -13,9 +13,8 @@ from ray.serve.config import RequestRouterConfig
 from ray.serve.handle import DeploymentHandle
 
 from serve.admin.deployment import AdminApi
-from serve.config.deployment_options import gateway_options, pool_options
 from serve.config.gateway import GatewayConfig
-from serve.config.pool import ModelConfig, PoolConfig
+from serve.config.pool import HOSTED, ModelConfig, PoolConfig
 from serve.engine.kinds import kind_of, with_traces
 from serve.gateway.ingress import GatewayReplica
 
@@ -43,6 +42,12 @@ _ROUTERS = {
         request_router_kwargs={"num_fallback_replicas": 1_000_000},
     ),
 }
+_LIMITS = ("max_ongoing_requests", "max_queued_requests")
+_TIMES = ("graceful_shutdown_timeout_s", "health_check_period_s", "health_check_timeout_s")
+# Fields that Ray Serve can change without restarting replicas: `specgate deploy` sends them outside an application's
+# `args`, a change of which replaces every replica. Not the gateway's `max_ongoing_requests`: each replica enforces it.
+CHANGEABLE_OF_GATEWAY = frozenset({"replicas", "graceful_shutdown_timeout_s"})
+CHANGEABLE_OF_POOL = frozenset({"replicas", "autoscaling", *_LIMITS, *_TIMES})
 
 
 class PoolArgs(BaseModel):
@@ -156,3 +161,26 @@ def _with_env(options: dict[str, Any], env: dict[str, str]) -> dict[str, Any]:
         **options,
         "runtime_env": {**runtime_env, "env_vars": {**_ENVIRONMENT, **runtime_env.get("env_vars", {}), **env}},
     }
+
+
+def gateway_options(config: GatewayConfig) -> dict[str, Any]:
+    """Returns the gateway's; what pools should have is in its `user_config`, for it can't be in its `args`."""
+    least: dict[str, dict[str, int]] = {}
+    for model, _, name, pool in config.each_pool(*HOSTED):
+        least.setdefault(model, {})[name] = pool.least_replicas
+    return {
+        "num_replicas": config.replicas,
+        "graceful_shutdown_timeout_s": config.graceful_shutdown_timeout_s,
+        "user_config": {"least_replicas": least},
+    }
+
+
+def pool_options(settings: PoolConfig) -> dict[str, Any]:
+    return _scaling(settings) | {name: getattr(settings, name) for name in (*_LIMITS, *_TIMES)}
+
+
+def _scaling(settings: PoolConfig) -> dict[str, Any]:
+    if settings.autoscaling is None:
+        return {"num_replicas": settings.replicas}
+    policy = {"policy_function": "serve.routing.autoscaling:by_ongoing_requests"}
+    return {"num_replicas": "auto", "autoscaling_config": {**settings.autoscaling.model_dump(), "policy": policy}}

@@ -1,7 +1,8 @@
 """`specgate fetch`: checks that the models of this node's engines are present and complete, or downloads them."""
 
-from collections.abc import Sequence
-from dataclasses import asdict
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -9,8 +10,26 @@ import typer
 
 from serve.cli.output import FOUND, Json, print_json, print_table
 from serve.config.gateway import GatewayConfig
-from serve.launch import weights
+from serve.errors import ConfigError
+from serve.launch.memory import hub_name
 from serve.tools.doctor import first_of
+
+
+@dataclass(frozen=True, slots=True)
+class Folder:
+    """A folder that an engine of the configuration loads.
+
+    Attributes:
+        used_by: The pools, as `model/pool`.
+        missing: Files that should be there; empty if it is complete.
+        hub: Its name on the model hub, if known.
+    """
+
+    path: str
+    used_by: tuple[str, ...]
+    missing: tuple[str, ...]
+    hub: str | None
+    gigabytes: float
 
 
 def fetch(
@@ -24,18 +43,76 @@ def fetch(
     """
     parsed = GatewayConfig.load(config)
     if download:
-        for folder in weights.folders(parsed):
+        for folder in folders(parsed):
             if folder.missing:
-                weights.download(folder)
-    folders = weights.folders(parsed)
+                fill(folder)
+    found = folders(parsed)
     if as_json:
-        print_json([asdict(folder) for folder in folders])
+        print_json([asdict(folder) for folder in found])
     else:
-        print_table(("folder", "GB", "missing", "used by", "hub"), map(_row, folders))
-    if any(folder.missing for folder in folders):
+        print_table(("folder", "GB", "missing", "used by", "hub"), map(_row, found))
+    if any(folder.missing for folder in found):
         raise typer.Exit(FOUND)
 
 
-def _row(folder: weights.Folder) -> Sequence[str]:
+def _row(folder: Folder) -> Sequence[str]:
     missing = f"[red]{first_of(folder.missing, 3)}[/]" if folder.missing else "[green]nothing[/]"
     return folder.path, f"{folder.gigabytes:.1f}", missing, ", ".join(folder.used_by), folder.hub or ""
+
+
+def folders(config: GatewayConfig) -> tuple[Folder, ...]:
+    """Returns the folder of every model and draft model that the engines load, as it is on this node."""
+    users: dict[str, list[str]] = {}
+    for name, path in _named(config):
+        users.setdefault(path, []).append(name)
+    return tuple(
+        Folder(path, tuple(names), tuple(_missing(Path(path))), hub_name(path), _gigabytes(Path(path)))
+        for path, names in users.items()
+    )
+
+
+def fill(folder: Folder) -> None:
+    """Fills the folder from the model hub; existing files are not downloaded again.
+
+    Raises:
+        ConfigError: Its name on the hub is unknown, or the hub can't be reached.
+    """
+    if folder.hub is None:
+        raise ConfigError(f"{folder.path}: its name on the model hub is unknown; put the files there yourself")
+    try:
+        from huggingface_hub import snapshot_download
+    except ImportError as error:
+        raise ConfigError("downloads need the package huggingface_hub; it is installed with vLLM") from error
+    try:
+        snapshot_download(folder.hub, local_dir=folder.path)
+    except (OSError, ValueError) as error:  # the hub's errors are OSErrors, a wrong name is a ValueError
+        raise ConfigError(f"{folder.hub} can't be downloaded: {error}") from error
+
+
+def _named(config: GatewayConfig) -> Iterator[tuple[str, str]]:
+    for name, model, pool, _ in config.each_pool("vllm"):
+        weights, drafter = model.weights_of(pool)
+        yield from ((f"{name}/{pool}", path) for path in (weights or name, drafter) if path)
+
+
+def _missing(folder: Path) -> Iterator[str]:
+    if not folder.is_dir():
+        yield "the folder"
+        return
+    if not (folder / "config.json").is_file():
+        yield "config.json"
+    index = folder / "model.safetensors.index.json"
+    if not index.is_file():
+        if not any(folder.glob("*.safetensors")):
+            yield "*.safetensors"
+        return
+    try:
+        shards = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
+    except (ValueError, KeyError, AttributeError):
+        yield f"{index.name} (it can't be read)"
+        return
+    yield from sorted(name for name in shards if not (folder / name).is_file())
+
+
+def _gigabytes(folder: Path) -> float:
+    return sum(file.stat().st_size for file in folder.glob("*.safetensors")) / 1e9 if folder.is_dir() else 0.0

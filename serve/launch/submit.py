@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from serve.config import deployment_options, layers
+from serve.config import layers
 from serve.config.gateway import GatewayConfig, args_of
 from serve.errors import ConfigError
 from serve.launch.local import cause_of
@@ -22,9 +22,6 @@ _MORE = "For details see the replica's log, in Ray's dashboard or under session_
 # Fields that only the gateway reads: promoting a canary must not restart its engines.
 _POLICY_OF_MODEL = {"version": True, "quantization": True, "hybrid": True, "guard": True}
 _POLICY_OF_POOL = {"proven": True, "canary_share": True, "facts": True}
-# Fields that Ray Serve can change without restarting replicas: they go into `deployments`, not `args`.
-_OPTIONS_OF_GATEWAY = dict.fromkeys(deployment_options.GATEWAY, True)
-_OPTIONS_OF_POOL = dict.fromkeys(deployment_options.POOL, True)
 _SHARED_KEYS = ("runtime_env", "logging_config")
 
 
@@ -196,14 +193,14 @@ def split_applications(document: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         ConfigError: The document's `deployments` name an unknown deployment.
     """
-    from serve.app import GATEWAY_NAME, deployment_name, hosted
+    from serve.app import GATEWAY_NAME, deployment_name, gateway_options, hosted, pool_options
 
     (application,) = document["applications"]
     config = GatewayConfig.parse(application["args"])
     pools = {deployment_name(*key): pool for key, pool in hosted(config).items()}
-    options = {GATEWAY_NAME: deployment_options.gateway_options(config)}
+    options = {GATEWAY_NAME: gateway_options(config)}
     for name, pool in pools.items():
-        options[name] = deployment_options.pool_options(pool.config.pools[pool.pool])
+        options[name] = pool_options(pool.config.pools[pool.pool])
     stated = {deployment["name"]: deployment for deployment in application.get("deployments", ())}
     if unknown := sorted(stated.keys() - options.keys()):
         raise ConfigError(f"`deployments` names {', '.join(unknown)}; there are {', '.join(options)}")
@@ -247,15 +244,20 @@ def _laid_over(values: Mapping[str, Any], stated: Mapping[str, Any]) -> dict[str
 
 
 def _gateway_args(config: GatewayConfig) -> dict[str, Any]:
+    from serve.app import CHANGEABLE_OF_GATEWAY, CHANGEABLE_OF_POOL
+
+    options = dict.fromkeys(CHANGEABLE_OF_POOL, True)
     hosted = {
-        name: {"pools": {pool: _OPTIONS_OF_POOL for pool, settings in model.pools.items() if settings.kind != "remote"}}
+        name: {"pools": {pool: options for pool, settings in model.pools.items() if settings.kind != "remote"}}
         for name, model in config.models.items()
     }
-    exclude: dict[str, Any] = {**_OPTIONS_OF_GATEWAY, "models": hosted}
+    exclude: dict[str, Any] = {**dict.fromkeys(CHANGEABLE_OF_GATEWAY, True), "models": hosted}
     return config.model_dump(mode="json", exclude_defaults=True, exclude=exclude)
 
 
 def _pool_args(args: "PoolArgs") -> dict[str, Any]:
-    own_pool = {args.pool: {**_POLICY_OF_POOL, **_OPTIONS_OF_POOL}}
+    from serve.app import CHANGEABLE_OF_POOL
+
+    own_pool = {args.pool: {**_POLICY_OF_POOL, **dict.fromkeys(CHANGEABLE_OF_POOL, True)}}
     exclude: dict[str, Any] = {"config": {**_POLICY_OF_MODEL, "pools": own_pool}}
     return args.model_dump(mode="json", exclude_defaults=True, exclude=exclude)

@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from serve.access.key_record import KeyRecord, SecretHash
 from serve.access.principal import NO_LIMITS, Tenant
 from serve.config.access import ModelPattern, RequestPriority, RightName, TenantName
+from serve.config.layers import RepeatedKeyError, parse_yaml
 from serve.config.rate_limits import Limits
 from serve.config.regular_file import read_regular
 from serve.errors import ConfigError
@@ -137,13 +138,16 @@ def read_key_file(path: Path) -> tuple[tuple[Tenant, ...], tuple[KeyRecord, ...]
         ConfigError: The file can't be read, or something in it is wrong; the message repeats no value of it.
     """
     try:
-        document = yaml.safe_load(read_regular(path, _MOST_BYTES).decode())
+        document = parse_yaml(read_regular(path, _MOST_BYTES).decode())
         content = KeyFile.model_validate({} if document is None else document)
     except OSError as error:
         raise ConfigError(f"the access file {path} can't be read: {error.strerror}") from error
     except ValidationError as error:
         lines = (f"  {'.'.join(map(str, at['loc'])) or '(root)'}: {at['msg']}" for at in error.errors())
         raise ConfigError(f"the access file {path} is not valid:\n" + "\n".join(lines)) from None
+    except RepeatedKeyError as error:
+        line = error.problem_mark.line + 1 if error.problem_mark is not None else 0
+        raise ConfigError(f"the access file {path} has a key twice in one mapping, again in line {line}") from None
     except (ValueError, RecursionError, yaml.YAMLError):
         raise ConfigError(f"the access file {path} is not YAML in UTF-8") from None
     tenants = tuple(row.tenant(name) for name, row in content.tenants.items())

@@ -22,6 +22,19 @@ def read(path: str | Path) -> dict[str, Any]:
     return _read(Path(path), ())
 
 
+class RepeatedKeyError(yaml.MarkedYAMLError):
+    """Of two equal keys, which YAML forbids and PyYAML takes, the first would be lost without a word."""
+
+
+def parse_yaml(text: str) -> Any:
+    """Returns the value that a YAML document stands for.
+
+    Raises:
+        yaml.YAMLError: It is none; `RepeatedKeyError` if a key in it stands twice.
+    """
+    return yaml.load(text, Loader=_EachKeyOnce)
+
+
 def dump(document: Mapping[str, Any]) -> str:
     """Returns the document as YAML in the order of its keys, with every repeated part written out."""
     text: str = yaml.dump(document, Dumper=_WrittenOut, sort_keys=False, allow_unicode=True, width=120)
@@ -34,8 +47,6 @@ class _WrittenOut(yaml.SafeDumper):
 
 
 class _EachKeyOnce(yaml.SafeLoader):
-    """Refuses what YAML forbids and PyYAML takes: of two equal keys the first would be lost without a word."""
-
     def compose_mapping_node(self, anchor: Any) -> Any:
         node = super().compose_mapping_node(anchor)
         seen: set[tuple[str, str]] = set()
@@ -43,7 +54,7 @@ class _EachKeyOnce(yaml.SafeLoader):
             if not isinstance(key, yaml.ScalarNode) or key.tag == _MERGE:
                 continue
             if (key.tag, key.value) in seen:
-                raise yaml.MarkedYAMLError(problem=f"the key {key.value!r} stands twice", problem_mark=key.start_mark)
+                raise RepeatedKeyError(problem=f"the key {key.value!r} stands twice", problem_mark=key.start_mark)
             seen.add((key.tag, key.value))
         return node
 
@@ -77,7 +88,7 @@ def _read(path: Path, above: tuple[Path, ...]) -> dict[str, Any]:
     if resolved in above:
         raise ConfigError(f"{path} extends itself, by way of {' -> '.join(map(str, above))}")
     try:
-        document = yaml.load(path.read_text(encoding="utf-8"), Loader=_EachKeyOnce)
+        document = parse_yaml(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigError(f"{path} can't be read: {error.strerror}") from error
     except UnicodeDecodeError as error:

@@ -104,6 +104,12 @@ def test_whatever_does_not_belong_there_is_refused(tmp_path: Path, text: str) ->
         read_key_file(written(tmp_path, text))
 
 
+def test_a_tenant_that_stands_twice_is_refused_and_does_not_lose_its_first_terms(tmp_path: Path) -> None:
+    text = "tenants:\n  red: {limits: {concurrency: 1}}\n  blue:\n  red: {weight: 2}\n"
+    with pytest.raises(ConfigError, match="twice in one mapping, again in line 4"):
+        read_key_file(written(tmp_path, text))
+
+
 def test_a_file_that_is_missing_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"nowhere\.yaml"):
         read_key_file(tmp_path / "nowhere.yaml")

@@ -10,7 +10,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from serve.config import layers
-from serve.config.exposure import listening_host, open_gateway
+from serve.config.exposure import is_loopback, listening_host, open_gateway
 from serve.config.gateway import GatewayConfig, args_of
 from serve.config.pool import HOSTED, ModelConfig, PoolConfig
 from serve.errors import ConfigError
@@ -124,9 +124,8 @@ def check_file(path: str | Path) -> CheckReport:
 
 
 def _serving(document: Document, served: Mapping[str, Any]) -> Iterator[ClusterFinding]:
-    http = served.get("http_options") or {}
-    provider = document.get("provider") or {}
-    if http.get("host", "127.0.0.1") in ("127.0.0.1", "localhost") and provider.get("head_ip") != "127.0.0.1":
+    host, provider = listening_host(served), document.get("provider") or {}
+    if host is not None and is_loopback(host) and provider.get("head_ip") != "127.0.0.1":
         yield ClusterFinding(
             "error", "http_options.host", "clients on other machines can't reach the head: set it to 0.0.0.0"
         )

@@ -51,6 +51,19 @@ def errors(report: CheckReport) -> list[str]:
     return [f"{each.about}: {each.message}" for each in report.findings if each.level == "error"]
 
 
+@pytest.mark.parametrize(("host", "is_refused"), [(None, False), ("0.0.0.0", False), ("127.0.0.8", True)])
+def test_a_head_that_nobody_else_reaches_is_refused(tmp_path: Path, host: str | None, is_refused: bool) -> None:
+    """Ray itself listens on all addresses where a Serve config names none."""
+    served = layers.read(ROOT / "deploy" / "h20-kimi-qwen.yaml") | {"http_options": {"host": host} if host else {}}
+    (tmp_path / "served.yaml").write_text(layers.dump(served))
+    start = layers.read("cluster.yaml")["head_start_ray_commands"][1]
+    deploy = f"specgate deploy --config {tmp_path / 'served.yaml'}"
+    layer = {"extends": str(ROOT / "cluster.yaml"), "head_start_ray_commands": [start, deploy]}
+    (tmp_path / "cluster.yaml").write_text(layers.dump(layer))
+    told = [each for each in errors(check_file(tmp_path / "cluster.yaml")) if each.startswith("http_options.host")]
+    assert bool(told) is is_refused
+
+
 @pytest.mark.parametrize("path", CLUSTERS, ids=lambda path: path.stem)
 def test_what_ships_works_but_for_its_placeholders(path: Path) -> None:
     report = check_file(path)

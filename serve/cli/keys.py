@@ -169,7 +169,7 @@ def limits_of(given: list[str]) -> dict[str, Any]:
     limits: dict[str, Any] = {}
     for each in given:
         name, equals, value = each.partition("=")
-        if not equals or not (value.isdecimal() or value == "true"):
+        if not equals or not (value.isdecimal() or (name, value) == ("shadow", "true")):
             raise ConfigError(f"--limit {each}: a limit is NAME=NUMBER, such as tokens_per_minute=60000")
         limits[name] = True if value == "true" else int(value)
     return limits

@@ -12,8 +12,9 @@ from serve.access.key_ring import KeyRing
 from serve.access.key_store import KeyStore
 from serve.access.token import is_token
 from serve.cli import app
-from serve.cli.keys import first_key
+from serve.cli.keys import first_key, limits_of
 from serve.config.access import RIGHTS, AccessConfig
+from serve.errors import ConfigError
 
 
 def run(*args: str, code: int = 0) -> Any:
@@ -148,3 +149,9 @@ def test_the_first_key_is_made_once_and_only_where_one_is_asked_for(tmp_path: Pa
 )
 def test_a_number_without_measure_is_wrong_input(tmp_path: Path, command: tuple[str, ...]) -> None:
     run(*command, "--state-dir", str(tmp_path), code=2)
+
+
+def test_only_the_limit_that_is_a_switch_can_be_true() -> None:
+    assert limits_of(["shadow=true", "concurrency=3"]) == {"shadow": True, "concurrency": 3}
+    with pytest.raises(ConfigError, match="requests_per_minute=true"):
+        limits_of(["requests_per_minute=true"])  # it would be a limit of 1

@@ -25,7 +25,7 @@ from serve.admin.board import drafts_known
 from serve.admin.keys import KeysApi
 from serve.admin.metrics import AUDIT_FAILING, exposed, merge
 from serve.admin.page import SECURITY_HEADERS, Page, tagged
-from serve.admin.replicas import GatewayReplicas, Watch, ask, metrics_of, sights_of
+from serve.admin.replicas import GatewayReplicas, Watch, ask, metrics_of
 from serve.dialects.body import read_object
 from serve.errors import (
     GatewayError,
@@ -160,18 +160,18 @@ class AdminRoutes:
 
     async def shadow(self) -> dict[str, Any]:
         """Returns the verdict on every candidate pool, from the pairs of all gateway replicas."""
-        snapshots, _ = await sights_of(self._replicas)
+        snapshots, _ = await self._replicas.snapshots()
         rows = [row for snapshot in snapshots.values() for row in snapshot["shadows"]]
         return {"object": "list", "data": listing(rows)}
 
     async def drafts(self) -> dict[str, Any]:
         """Returns what is known of each pool's drafts by class."""
-        snapshots, _ = await sights_of(self._replicas)
+        snapshots, _ = await self._replicas.snapshots()
         return {"object": "list", "data": drafts_known(snapshots.values())}
 
     async def metrics(self) -> Response:
         """Returns the metrics of all gateway replicas and all engines of this cluster, for Prometheus."""
-        snapshots, _ = await sights_of(self._replicas)
+        snapshots, _ = await self._replicas.snapshots()
         sources: dict[Endpoint, Mapping[str, str]] = {
             endpoint: {"replica": name} for name, endpoint in self._replicas.running().items()
         }

@@ -54,6 +54,13 @@ class GatewayReplicas:
         self._announced = {name: each for name, each in self._announced.items() if now - each[1] <= _GONE_S}
         return {name: endpoint for name, (endpoint, _) in sorted(self._announced.items())}
 
+    async def snapshots(self) -> tuple[dict[str, Any], list[str]]:
+        """Returns what each gateway replica sees, and the names of those that do not answer."""
+        running = self.running()
+        found = await asyncio.gather(*(_snapshot(endpoint) for endpoint in running.values()))
+        snapshots = {name: snapshot for name, snapshot in zip(running, found, strict=True) if snapshot is not None}
+        return snapshots, [name for name in running if name not in snapshots]
+
 
 async def ask(
     endpoint: Endpoint,
@@ -132,7 +139,7 @@ class Watch:
             await asyncio.sleep(_WATCHED_PERIOD_S if watched else PERIOD_S)
 
     async def _look(self) -> None:
-        snapshots, silent = await sights_of(self._replicas)
+        snapshots, silent = await self._replicas.snapshots()
         now_s = time.monotonic()
         if now_s - self._period_began_s >= PERIOD_S - _WATCHED_PERIOD_S / 2:
             up, told = await asyncio.gather(_reachable(snapshots), _engines(snapshots))
@@ -143,14 +150,6 @@ class Watch:
         self._board = encode_json(board(snapshots, silent, up, self._history))
         self._etag = f'"{sha256(self._board).hexdigest()[:32]}"'
         self._made_s = now_s
-
-
-async def sights_of(replicas: GatewayReplicas) -> tuple[dict[str, Any], list[str]]:
-    """Returns what each gateway replica sees, and the names of those that do not answer."""
-    running = replicas.running()
-    found = await asyncio.gather(*(_snapshot(endpoint) for endpoint in running.values()))
-    snapshots = {name: snapshot for name, snapshot in zip(running, found, strict=True) if snapshot is not None}
-    return snapshots, [name for name in running if name not in snapshots]
 
 
 async def _snapshot(endpoint: Endpoint) -> dict[str, Any] | None:

@@ -36,7 +36,7 @@ def link_to(admin_api: Any) -> Link | None:
         return admin_api
     from serve.shared.ray_link import HandleLink
 
-    return HandleLink(admin_api, "the admin API")
+    return HandleLink(admin_api)
 
 
 def _context() -> Any:

@@ -69,11 +69,7 @@ class Meter(Stage):
     skim = staticmethod(count)
 
     def __init__(
-        self,
-        pool: str,
-        speculative: bool,
-        ids: TokenIds | None = None,
-        kept: KeptPrefix | None = None,
+        self, pool: str, speculative: bool, ids: TokenIds | None = None, kept: KeptPrefix | None = None
     ) -> None:
         self.pool = pool
         self.speculative = speculative

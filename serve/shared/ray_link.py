@@ -19,11 +19,10 @@ _HEAD_SHARE = 0.001
 
 
 class HandleLink:
-    """A deployment of the same application."""
+    """The admin API, a deployment of the same application."""
 
-    def __init__(self, handle: DeploymentHandle, noun: str) -> None:
-        self._handle = handle
-        self._noun = noun
+    def __init__(self, admin_api: DeploymentHandle) -> None:
+        self._handle = admin_api
 
     async def call(self, method: str, *arguments: Any) -> Any:
         """Calls a method of the deployment and returns its result.
@@ -35,7 +34,7 @@ class HandleLink:
             async with asyncio.timeout(_CALL_TIMEOUT_S):
                 return await getattr(self._handle, method).remote(*arguments)
         except (RayError, RayServeException, TimeoutError) as error:
-            raise SharedStateError(f"{self._noun} can't be reached: {error!r}") from error
+            raise SharedStateError(f"the admin API can't be reached: {error!r}") from error
 
 
 class RayLink:

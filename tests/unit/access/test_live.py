@@ -174,7 +174,7 @@ class AdminApi:
 
 
 def at(admin_api: Any) -> HandleLink:
-    return HandleLink(admin_api, "the admin API")
+    return HandleLink(admin_api)
 
 
 async def test_a_gateway_replica_asks_the_admin_api_and_leaves_its_store_alone(tmp_path: Path) -> None:

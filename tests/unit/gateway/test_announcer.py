@@ -48,7 +48,7 @@ def admin_api(monkeypatch: pytest.MonkeyPatch) -> AdminApi:
 
 
 def link_to(admin_api: AdminApi) -> HandleLink:
-    return HandleLink(admin_api, "the admin API")  # type: ignore[arg-type]
+    return HandleLink(admin_api)  # type: ignore[arg-type]
 
 
 async def stop(task: asyncio.Task[None]) -> None:

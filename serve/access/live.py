@@ -6,9 +6,8 @@ Each source is asked on its own: a provider that is slow to answer holds up no r
 import asyncio
 import logging
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
-from typing import Protocol
+from typing import Generic, Protocol, TypeVar
 
 from serve.access.key_file import read_key_file
 from serve.access.key_record import KeyChanges
@@ -22,6 +21,7 @@ from serve.shared.link import Link, LocalLink
 
 log = logging.getLogger("ray.serve.specgate.access")
 
+Content = TypeVar("Content")
 _PERIOD_S = 1.0
 _FETCH_PERIOD_S = 300.0
 _FETCH_AGAIN_S = 30.0  # after a token with a key that the provider did not have, or did not tell
@@ -99,19 +99,20 @@ class _Provider:
         return True
 
 
-class _File:
+class _File(Generic[Content]):
     """A file whose content is taken over whenever it changes; a bad one changes nothing. It is read in a thread by
-    `read`, which returns what takes the content over, or raises `ConfigError`.
+    `read`, which raises `ConfigError` for a bad one.
 
     Raises:
         ConfigError: The file is bad already now.
     """
 
-    def __init__(self, path: Path, read: Callable[[Path], Callable[[], None]]) -> None:
+    def __init__(self, path: Path, read: Callable[[Path], Content], adopt: Callable[[Content], None]) -> None:
         self._path = path
         self._read = read
+        self._adopt = adopt
         self._stamp = _stamp(path)
-        read(path)()
+        adopt(read(path))
 
     async def refresh(self) -> bool:
         stamp = await asyncio.to_thread(_stamp, self._path)  # the folder may be another machine's, which may be away
@@ -119,8 +120,7 @@ class _File:
             return False
         self._stamp = stamp
         try:
-            adopt = await asyncio.to_thread(self._read, self._path)
-            adopt()
+            self._adopt(await asyncio.to_thread(self._read, self._path))
             log.info("adopted the new %s", self._path)
         except ConfigError as error:
             log.error("refused the new %s and kept the old one: %s", self._path, error)
@@ -149,12 +149,12 @@ class LiveAccess:
         if store is not None:
             self._sources.append(_Store(store, self.ring))
         if config.file is not None:
-            self._sources.append(_File(Path(config.file), self._declared))
+            self._sources.append(_File(Path(config.file), read_key_file, lambda found: self.ring.declare(*found)))
         if oidc is not None and verifier is not None:
             if oidc.jwks_file is None:
                 self._sources.append(_Provider(oidc, verifier))
             else:
-                self._sources.append(_File(Path(oidc.jwks_file), partial(_provider_keys, verifier)))
+                self._sources.append(_File(Path(oidc.jwks_file), read_provider_keys, verifier.adopt))
 
     async def run(self) -> None:
         """Asks each source once a second, for ever, and again as soon as it had something new."""
@@ -170,9 +170,6 @@ class LiveAccess:
         """Lets go of the store, once `run` has ended."""
         if self._own is not None:
             self._own.close()
-
-    def _declared(self, path: Path) -> Callable[[], None]:
-        return partial(self.ring.declare, *read_key_file(path))
 
 
 class OpenAccess:
@@ -215,10 +212,6 @@ async def _follow(source: _Source) -> None:
         begun_s = loop.time()
         if not await source.refresh():
             await asyncio.sleep(max(0.0, begun_s + _PERIOD_S - loop.time()))
-
-
-def _provider_keys(verifier: TokenVerifier, path: Path) -> Callable[[], None]:
-    return partial(verifier.adopt, read_provider_keys(path))
 
 
 def _stamp(path: Path) -> tuple[int, int, int] | None:

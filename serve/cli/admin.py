@@ -65,10 +65,7 @@ def ask(method: str, url: str, path: str, body: Any = None) -> Any:
     """
     import httpx  # only here, as a gateway that starts needs no such client
 
-    key = os.environ.get("SPECGATE_KEY", "").strip()
-    if not (key.isascii() and key.isprintable()):  # what HTTP says of such a header repeats it, key and all
-        raise ConfigError("SPECGATE_KEY holds characters that are in no key")
-    headers = {"authorization": f"Bearer {key}"} if key else {}
+    headers = key_headers()
     try:
         response = httpx.request(method, f"{url.rstrip('/')}{path}", json=body, headers=headers, timeout=_TIMEOUT_S)
         content = response.json()
@@ -77,11 +74,23 @@ def ask(method: str, url: str, path: str, body: Any = None) -> Any:
     except ValueError as error:
         message = f"{url} answered {response.status_code} without JSON, so it is not the admin API"
         raise ConfigError(message) from error
-    if response.status_code == httpx.codes.UNAUTHORIZED and not key:
+    if response.status_code == httpx.codes.UNAUTHORIZED and not headers:
         raise ConfigError(f"the admin API at {url} asks for a key: set SPECGATE_KEY to one")
     if response.status_code != httpx.codes.OK:
         raise ConfigError(_message(content) or f"{url} answered {response.status_code}")
     return content
+
+
+def key_headers() -> dict[str, str]:
+    """Returns the header with the caller's key, which is in SPECGATE_KEY; none without one.
+
+    Raises:
+        ConfigError: What is there can't be a key.
+    """
+    key = os.environ.get("SPECGATE_KEY", "").strip()
+    if not (key.isascii() and key.isprintable()):  # what HTTP says of such a header repeats it, key and all
+        raise ConfigError("SPECGATE_KEY holds characters that are in no key")
+    return {"authorization": f"Bearer {key}"} if key else {}
 
 
 def _message(content: Any) -> str:

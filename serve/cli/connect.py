@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from serve.cli.admin import key_headers
 from serve.errors import ConfigError
 
 _LOCAL = "http://127.0.0.1:8000"
@@ -154,15 +155,13 @@ def _first_model(base: str) -> tuple[str, int | None]:
     """Returns the first model that a gateway lists, and the tokens of its longest request if it says them.
 
     Raises:
-        ConfigError: It does not answer, or lists none.
+        ConfigError: It does not answer, or lists none, or SPECGATE_KEY holds no key.
     """
     import httpx  # only here, as a gateway that starts needs no such client
 
-    key = os.environ.get("SPECGATE_KEY", "").strip()
-    headers = {"authorization": f"Bearer {key}"} if key.isascii() and key.isprintable() and key else {}
     cure = "give the model's name with --model, or the gateway's address with --url"
     try:
-        response = httpx.get(f"{base}/v1/models", headers=headers, timeout=_TIMEOUT_S)
+        response = httpx.get(f"{base}/v1/models", headers=key_headers(), timeout=_TIMEOUT_S)
         if response.status_code == httpx.codes.UNAUTHORIZED:
             raise ConfigError(f"the gateway at {base} asks for a key: set SPECGATE_KEY to yours")
         first = response.json()["data"][0]

@@ -311,9 +311,9 @@ class Accounts:
             self._reporter.lost(SharedStateError("The ledger of limits does not answer."))
             self._holdings.lost(self._clock())
 
-    def _count_refusal(self, limits: RequestLimits, limit: str, shadow: bool) -> None:
+    def _count_refusal(self, limits: RequestLimits, kind: str, shadow: bool) -> None:
         tenant = self.tally.label(limits.principal.tenant.name)
-        self.tally.refused[tenant, limit, "shadow" if shadow else "enforced"] += 1
+        self.tally.refused[tenant, kind, "shadow" if shadow else "enforced"] += 1
 
 
 class NullAccounts:
@@ -354,9 +354,9 @@ def usage_routes(accounts: Accounts) -> fastapi.APIRouter:
 def show_limits(metrics: Metrics, accounts: Accounts) -> None:
     def limits() -> Iterator[tuple[tuple[str, str], float]]:
         for standing in accounts.standings():
-            for limit, field in _FIELDS.items():
+            for kind, field in _FIELDS.items():
                 if (value := getattr(standing.limits, field)) is not None:
-                    yield (standing.tenant, limit), value
+                    yield (standing.tenant, kind), value
 
     def of_tenants(field: str, value: Callable[[Standing], float]) -> Reading:
         """Reads a number of each tenant that has a limit."""

@@ -78,7 +78,7 @@ class Tally:
     Attributes:
         tokens: By tenant, model and kind, up to the last report; tenants beyond the 200th together as `other`.
         used: Requests and weighted tokens by tenant and kind of limit, up to the last report.
-        refused: By tenant, limit and whether it was `enforced` or in `shadow`.
+        refused: By tenant, kind of limit and whether it was `enforced` or in `shadow`.
         limits: Of the tenants that were seen, without `other`.
     """
 
@@ -116,8 +116,8 @@ class Tally:
             for kind in _KINDS:
                 self.tokens[tenant, key.model, kind] += getattr(sums, kind)
             cost = Usage(sums.input, sums.cached, sums.output).cost(self._weights)
-            for limit, amount in (("requests", sums.requests), ("tokens", cost)):
-                self.used[tenant, limit] = self.used.get((tenant, limit), 0.0) + amount
+            for kind, amount in (("requests", sums.requests), ("tokens", cost)):
+                self.used[tenant, kind] = self.used.get((tenant, kind), 0.0) + amount
         return usage
 
     def meet(self, tenant: str, limits: Limits) -> None:

@@ -108,7 +108,7 @@ def examine(decider: Decider, host: str | None = None, store: tuple[str, str] | 
         *_qualified(policy),
         *_unusable_verdicts(decider.config),
         *_access_file(decider.config),
-        *_idle_salt(decider.config),
+        *_idle_access(decider.config),
         *_unstated_methods(decider.config),
         *(_finding("warning", text, model) for model, text in grammar_findings(decider.config.models)),
         *_holes(policy),
@@ -343,13 +343,17 @@ def _access_file(config: GatewayConfig) -> Iterator[dict[str, Any]]:
         yield _finding("error" if file.exists() else "warning", str(error))
 
 
-def _idle_salt(config: GatewayConfig) -> Iterator[dict[str, Any]]:
+def _idle_access(config: GatewayConfig) -> Iterator[dict[str, Any]]:
+    """Yields what says who may enter, or who is told apart, where nobody is asked for a key."""
     access = config.access
-    if access.mode == "off" and access.cache_salt == "tenant" and "cache_salt" in access.model_fields_set:
+    stated = access.model_dump(exclude_unset=True, exclude_none=True)
+    names = ("file", "oidc", "stale_max_s", "cache_salt")
+    idle = [f"access.{name}" for name in names if stated.get(name, "off") != "off"]
+    if access.mode == "off" and idle:
         text = (
-            "access.cache_salt has no effect while access.mode is `off`: without keys there are no tenants to tell "
-            "apart, and all callers share the engines' prompt caches; set access.mode to `required`, or leave "
-            "cache_salt out"
+            f"without effect, as access.mode is `off`: {' and '.join(idle)}. Whoever reaches the port may do "
+            "everything, and shares the engines' prompt caches with all others; set access.mode to "
+            "`required`, or leave this out"
         )
         yield _finding("warning", text)
 

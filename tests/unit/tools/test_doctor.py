@@ -268,19 +268,20 @@ async def test_a_store_that_answers_is_named(tmp_path: Path, options: tuple[str,
 
 
 @pytest.mark.parametrize(
-    ("access", "is_told"),
+    ("access", "idle"),
     [
-        ({"mode": "off", "cache_salt": "tenant"}, True),
-        ({"cache_salt": "tenant"}, True),
-        ({"cache_salt": "off"}, False),
-        ({}, False),
-        ({"mode": "required", "file": "/keys.yaml", "cache_salt": "tenant"}, False),
+        ({"mode": "off", "cache_salt": "tenant"}, "access.cache_salt"),
+        ({"cache_salt": "tenant", "file": "/keys.yaml"}, "access.file and access.cache_salt"),
+        ({"oidc": {"issuer": "https://id", "audience": "us"}}, "access.oidc"),
+        ({"cache_salt": "off", "state_dir": "/state"}, None),
+        ({}, None),
+        ({"mode": "required", "file": "/keys.yaml", "cache_salt": "tenant"}, None),
     ],
 )
-def test_a_cache_salt_that_no_key_gives_effect_to_is_told(access: dict[str, str], is_told: bool) -> None:
+def test_what_has_no_effect_without_keys_is_told(access: dict[str, Any], idle: str | None) -> None:
     pool = {"kind": "remote", "url": "http://there", "facts": {"method": "none"}}
     model = {"family": "qwen3", "grammar": "hermes", "pools": {"p": pool}}
     report = examine(Decider(GatewayConfig.parse({"models": {"m": model}, "access": access})))
-    told = [each["message"] for each in report["findings"] if "cache_salt" in each["message"]]
-    assert bool(told) is is_told
+    told = [each["message"] for each in report["findings"] if "without effect" in each["message"]]
+    assert [idle] == [text.split(": ")[1].split(". ")[0] for text in told] if idle else not told
     assert all("set access.mode to `required`" in text for text in told)

@@ -334,20 +334,14 @@ class Glm(XmlParameters):
         self._lacks_end()
         super().end_unclosed_value()
 
-    def block_in_value(self, raw: str) -> State | None:
-        """Takes `<tool_call>` in a value: letters of it, unless token ids show that the next call begins."""
+    def next_in_value(self, raw: str) -> State | None:
+        """Takes `<tool_call>` or `</tool_calls>` in a value: letters of it, unless token ids show that it is cut."""
         if self.real:
-            self.cut_value(raw)
-            return self.open_block(raw)
-        self.tag_in_value(raw)
-        return None
-
-    def wrapper_end_in_value(self, raw: str) -> State | None:
-        """Takes `</tool_calls>` in a value: letters of it, unless token ids show that the calls end."""
-        if self.real:
-            self.cut_value(raw)
-            return self.close_wrapper(raw)
-        self.keep(raw)
+            return self.dispatch(raw, self.cut_value(raw))
+        if self.lexicon.kind(raw) == "block":
+            self.tag_in_value(raw)
+        else:
+            self.keep(raw)
         return None
 
     # The end of a call
@@ -363,26 +357,13 @@ class Glm(XmlParameters):
         return self.end_by_tags(State.CONTENT)
 
     def end_at_next(self, raw: str) -> State:
-        """Takes `<tool_call>` where `</tool_call>` is missing."""
+        """Takes the next call, or the end of all, where `</tool_call>` is missing."""
         self._flaw = "unfinished_call"
-        self.end_by_tags(State.CONTENT)
-        return self.open_block(raw)
-
-    def end_at_wrapper(self, raw: str) -> State:
-        """Takes `</tool_calls>` where `</tool_call>` is missing."""
-        self._flaw = "unfinished_call"
-        self.end_by_tags(State.CONTENT)
-        return self.close_wrapper(raw)
+        return self.dispatch(raw, self.end_by_tags(State.CONTENT))
 
     def cut_at_next(self, raw: str) -> State:
-        """Takes `<tool_call>` in the middle of a pair."""
-        self.cut_call(raw)
-        return self.open_block(raw)
-
-    def cut_at_wrapper(self, raw: str) -> State:
-        """Takes `</tool_calls>` in the middle of a pair."""
-        self.cut_call(raw)
-        return self.close_wrapper(raw)
+        """Takes the next call, or the end of all, in the middle of a pair."""
+        return self.dispatch(raw, self.cut_call(raw))
 
     def cut_object_at_next(self, raw: str) -> State:
         self.cut_by_next(raw)
@@ -440,8 +421,7 @@ class Glm(XmlParameters):
                 "key": odd_tag,
                 "end_parameter": value_end_in_key,
                 "end_block": end_without_value,
-                "block": cut_at_next,
-                "end_wrapper": cut_at_wrapper,
+                **dict.fromkeys(("block", "end_wrapper"), cut_at_next),
             },
             end=XmlParameters.cut_call,
         ),
@@ -453,8 +433,7 @@ class Glm(XmlParameters):
                 "end_key": end_key_again,
                 "end_parameter": odd_tag,
                 "end_block": end_without_value,
-                "block": cut_at_next,
-                "end_wrapper": cut_at_wrapper,
+                **dict.fromkeys(("block", "end_wrapper"), cut_at_next),
             },
             end=XmlParameters.cut_call,
         ),
@@ -463,8 +442,7 @@ class Glm(XmlParameters):
                 **dict.fromkeys(("end_parameter", "end_block"), XmlValue.maybe_close),
                 "key": key_in_value,
                 **dict.fromkeys(("parameter", "end_key", "separator", "wrapper"), tag_or_flaw),
-                "block": block_in_value,
-                "end_wrapper": wrapper_end_in_value,
+                **dict.fromkeys(("block", "end_wrapper"), next_in_value),
             },
             exact=True,
         ),
@@ -476,8 +454,7 @@ class Glm(XmlParameters):
                 "key": open_key,
                 **dict.fromkeys(("end_key", "parameter", "end_parameter"), odd_tag),
                 "end_block": end_call,
-                "block": end_at_next,
-                "end_wrapper": end_at_wrapper,
+                **dict.fromkeys(("block", "end_wrapper"), end_at_next),
             },
             end=XmlParameters.cut_call,
         ),

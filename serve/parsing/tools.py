@@ -109,10 +109,7 @@ class Names:
         if _OPAQUE.fullmatch(spelling) or not (is_id or _PREFIX.match(spelling)):
             return []
         forms = list(_forms(spelling))
-        return self._exactly(forms) or self._loosely(forms)
-
-    def _exactly(self, forms: Iterable[str]) -> list[str]:
-        return list(dict.fromkeys(form for form in forms if form in self._declared))
+        return list(dict.fromkeys(form for form in forms if form in self._declared)) or self._loosely(forms)
 
     def _loosely(self, forms: Iterable[str]) -> list[str]:
         """Returns the names that differ from a form in nothing but punctuation and case."""

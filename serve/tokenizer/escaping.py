@@ -33,8 +33,4 @@ def unescaped_parts(rendered: str, split_special: Callable[[str], list[str]]) ->
         if index % 2:
             yield part, True
         elif part:
-            yield _without_marks(part), False
-
-
-def _without_marks(text: str) -> str:
-    return _MARK_AFTER.sub(r"\1", text)
+            yield _MARK_AFTER.sub(r"\1", part), False

@@ -187,10 +187,6 @@ class Answer:
     def add_arguments(self, place: int, text: str) -> bool:
         """Does what `feed` does, for a chunk that holds nothing but more arguments.
 
-        Args:
-            place: The index of their call.
-            text: What is added; not empty.
-
         Returns:
             False if that is no call that grows; then nothing was done.
         """

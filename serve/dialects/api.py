@@ -37,7 +37,7 @@ DIALECTS: dict[str, Dialect] = {
     f"{PATH}/count_tokens": COUNT_TOKENS,
     "/v1/responses": RESPONSES,
 }
-ContextOf = Callable[[str], int | None]
+ContextOf = Callable[[str], int | None]  # the tokens of a model's context, if they are known
 
 _STREAM_HEADERS: RawHeaders = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
@@ -79,12 +79,7 @@ def refusal(
     error: GatewayError, path: str, headers: Mapping[str, str], request_id: str
 ) -> tuple[int, bytes, dict[str, str]]:
     """Returns status, body and headers of an error response outside every exchange, in the shape of the client's API.
-
-    Args:
-        error: What the client gets.
-        path: Of the request; there need be no such route.
-        headers: The request's, by lower-case name: clients of the Messages API name its version.
-        request_id: For the response.
+    There need be no such route. Headers come by lower-case name: clients of the Messages API name its version.
     """
     is_messages = path == PATH or path.startswith(f"{PATH}/")
     if not is_messages and VERSION_HEADER not in headers:
@@ -94,12 +89,7 @@ def refusal(
 
 
 class DialectApi(Api):
-    """A dialect, for one request: policy, guard and engines see a chat request and a chat answer.
-
-    Args:
-        dialect: Translates.
-        context_of: Returns the tokens of a model's context, if they are known.
-    """
+    """A dialect, for one request: policy, guard and engines see a chat request and a chat answer."""
 
     def __init__(self, dialect: Dialect, context_of: ContextOf) -> None:
         self.path = dialect.engine_path
@@ -239,11 +229,8 @@ def _as_stream(completion: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class Translate(Stage):
-    """Turns a chat stream into the events of a dialect. It raises nothing: the event loop itself may call.
-
-    Args:
-        encoder: Of the dialect, for this stream; it has begun.
-        request_id: For the log.
+    """Turns a chat stream into the events of a dialect. It raises nothing: the event loop itself may call. Its
+    encoder has begun.
 
     Attributes:
         ended: The client's stream has had its end; whatever follows is dropped.

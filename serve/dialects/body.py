@@ -91,13 +91,7 @@ def within_depth() -> Iterator[None]:
 
 
 def required(body: dict[str, Any], name: str, kind: type | tuple[type, ...], is_a: str) -> Any:
-    """Returns a field that a body must have.
-
-    Args:
-        body: From `read_object`.
-        name: The field.
-        kind: The type of its value.
-        is_a: That type in words, as in "must be a list".
+    """Returns a field that a body must have. `is_a` is its type in words, as in "must be a list".
 
     Raises:
         InvalidRequestError: It is missing, or of another type.
@@ -111,10 +105,7 @@ def required(body: dict[str, Any], name: str, kind: type | tuple[type, ...], is_
 
 
 def wrong(where: str, what: str) -> InvalidRequestError:
-    """Returns the error for a part of a request.
-
-    Args:
-        where: The part, as `messages.0.content`.
-        what: The rest of the sentence that begins with it.
+    """Returns the error for a part of a request. `where` names it, as `messages.0.content`, and `what` is the rest of
+    the sentence.
     """
     return InvalidRequestError(f"{where}: {what}", param=where.split(".", 1)[0])

@@ -22,12 +22,7 @@ _CHARACTERS_PER_TOKEN = 4
 
 @dataclass(frozen=True, slots=True)
 class Overflow:
-    """A prompt that does not fit.
-
-    Attributes:
-        tokens: Tokens of the prompt; 0 if the engine did not say.
-        most: Tokens of the model's context; 0 if the engine did not say.
-    """
+    """A prompt that does not fit: its tokens, and those of the model's context, each 0 if the engine did not say."""
 
     tokens: int
     most: int
@@ -94,11 +89,8 @@ class Failure:
 
 
 def overflow_in(message: str, kind: str = "") -> Overflow | None:
-    """Returns what an engine's message says about a prompt that is too long; None if it is about something else.
-
-    Args:
-        message: The engine's words.
-        kind: The error's code and type.
+    """Returns what an engine's message says about a prompt that is too long; None if it is about something else. `kind`
+    is the error's code and type.
     """
     if not _OVERFLOW.search(message) and "context" not in kind:
         return None

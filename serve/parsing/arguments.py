@@ -78,12 +78,7 @@ def audit(text: str, name: str, tools: Tools, *, by_tags: bool = False) -> list[
 
 
 class Inferred(NamedTuple):
-    """A tool, and the arguments of a call to it.
-
-    Attributes:
-        name: Of the tool.
-        arguments: None if they are as given.
-    """
+    """A tool, and the arguments of a call to it. They are None if they are as given."""
 
     name: str
     arguments: Mapping[str, Any] | None = None

@@ -19,10 +19,7 @@ class DraftingParser:
     """One choice of one request, as of `StreamParser`: what begins as a call in thoughts waits until it is none or one.
 
     A draft is a part of the thoughts, with all its markup. Formats whose thoughts have a channel of their own have no
-    such doubt.
-
-    Args:
-        open_: Makes a parser at the beginning of the output.
+    such doubt. `open_` makes a parser at the beginning of the output.
     """
 
     def __init__(self, open_: Callable[[], StreamParser]) -> None:

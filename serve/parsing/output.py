@@ -175,13 +175,7 @@ class Output:
         return "".join(self._pieces)
 
     def end_call(self, position: int, raw: str, fault: ViolationKind | None = None) -> None:
-        """Ends the call and reports what is wrong with it.
-
-        Args:
-            position: The call's, in characters from the start of the output.
-            raw: The call as the model wrote it.
-            fault: The violation that the grammar found, if any.
-        """
+        """Ends the call and reports what is wrong with it."""
         index = self.calls - 1
         kinds = audit(self.current_arguments(), self._name, self.tools, by_tags=self.by_tags)
         if fault:

@@ -35,11 +35,8 @@ class Prose(Machine):
         self.out.end_reasoning(keep_space=False)
 
     def think_on(self, draft: str, position: int) -> None:
-        """Begins in the middle of reasoning, behind a text of it in which no marker counts.
-
-        Args:
-            draft: The text.
-            position: Where it ends in the output.
+        """Begins in the middle of reasoning, behind a text of it in which no marker counts. `position` is where it ends
+        in the output.
         """
         self._go(State.REASONING)
         self.open_thought = self.thought = True

@@ -45,11 +45,7 @@ def chat_messages(body: Mapping[str, Any], given: list[Any], dropped: list[str])
     """Returns the chat messages of a request.
 
     Turns of one side that follow one another become one, because most chat templates want the sides to alternate.
-
-    Args:
-        body: The request.
-        given: Its `messages`.
-        dropped: Gets the names of what is left out.
+    `dropped` gets the names of what is left out.
 
     Raises:
         InvalidRequestError: A message can't be translated.
@@ -234,11 +230,6 @@ def blocks_of(content: Any, where: str) -> list[Block]:
 
 def parts_of(block: Block, where: str, unreadable: Unreadable) -> list[Part]:
     """Returns what a block of a user's message or of a tool's result is in chat; nothing for empty text.
-
-    Args:
-        block: From `blocks_of`.
-        where: Its place.
-        unreadable: Decides about a block that chat has nothing for.
 
     Raises:
         InvalidRequestError: The block is malformed, or the user asks now about one that can't be read.

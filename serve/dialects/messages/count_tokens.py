@@ -21,9 +21,6 @@ _BYTES_PER_TOKEN = 4
 def decode_count(body: bytes) -> Translated:
     """Translates a body to that of vLLM's `/tokenize`.
 
-    Args:
-        body: JSON.
-
     Raises:
         InvalidRequestError: The body can't be translated.
     """

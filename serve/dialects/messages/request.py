@@ -57,9 +57,6 @@ class MessagesMemo:
 def decode(body: bytes) -> Translated:
     """Translates a body of `POST /v1/messages`.
 
-    Args:
-        body: JSON.
-
     Raises:
         InvalidRequestError: The body is no such request, or asks for something that chat can't do.
     """
@@ -89,11 +86,8 @@ def decode(body: bytes) -> Translated:
 
 
 def chat_body(request: Mapping[str, Any], dropped: list[str]) -> dict[str, Any]:
-    """Returns the chat body of a request, without what concerns its stream.
-
-    Args:
-        request: The body, as `count_tokens` has it too.
-        dropped: Gets the names of what is left out.
+    """Returns the chat body of a request, without what concerns its stream. `dropped` gets the names of what is left
+    out.
 
     Raises:
         InvalidRequestError: The request can't be translated.

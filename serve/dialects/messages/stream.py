@@ -29,12 +29,7 @@ _encode_json = msgspec.json.Encoder().encode
 
 
 class StreamEncoder(Encoder):
-    """Encodes one stream.
-
-    Args:
-        memo: Of the request.
-        identity: Of the response.
-    """
+    """Encodes one stream."""
 
     def __init__(self, memo: MessagesMemo, identity: Identity) -> None:
         super().__init__(Answer(memo.taken_ids, identity.request_id))
@@ -125,9 +120,7 @@ class StreamEncoder(Encoder):
 
     def _send_calls(self, calls: list[Call]) -> list[bytes]:
         """Returns the events of calls that have not been sent, and of the texts that came behind an open one.
-
-        Args:
-            calls: All that are complete.
+        `calls` are all that are complete.
         """
         events = []
         grown, self._growing = self._growing, ""

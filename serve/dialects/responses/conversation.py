@@ -42,11 +42,6 @@ _MOST_PARTS = 30_000
 def read_items(items: str | Sequence[Any], instructions: str, tools: ToolTable) -> tuple[list[Message], list[str]]:
     """Returns the messages of a conversation, and the types of the items that were left out.
 
-    Args:
-        items: The request's `input`.
-        instructions: Of the request; the beginning of the system message.
-        tools: Names the functions behind the client's tools.
-
     Raises:
         InvalidRequestError: An item can't be read, or refers to one that is stored elsewhere, or there are too many.
     """
@@ -330,12 +325,7 @@ def joined_text(parts: Sequence[Mapping[str, Any]]) -> str:
 
 
 def parts_of(content: Any, param: str, unreadable: Unreadable) -> list[dict[str, Any]]:
-    """Returns an item's content as the parts of a chat message.
-
-    Args:
-        content: A string or a list of parts; null is empty.
-        param: Its place in the request.
-        unreadable: Decides about a part that chat has nothing for.
+    """Returns an item's content, of which null is empty, as the parts of a chat message.
 
     Raises:
         InvalidRequestError: The content has no known shape, or the user asks now about a part that can't be read.

@@ -103,9 +103,6 @@ class ResponsesMemo:
 def decode(body: bytes) -> Translated:
     """Translates a request.
 
-    Args:
-        body: JSON.
-
     Raises:
         InvalidRequestError: The body is malformed, or asks for something that is stored elsewhere or runs elsewhere.
     """

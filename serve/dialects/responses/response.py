@@ -52,17 +52,11 @@ _PARAMS: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class ResponseObject:
-    """The parts of the response object that stay the same from `response.created` to the end.
-
-    Args:
-        memo: Of the request.
-        identity: Names the response and its model.
-        created_at: Unix time in seconds.
-    """
+    """The parts of the response object that stay the same from `response.created` to the end."""
 
     memo: ResponsesMemo
     identity: Identity
-    created_at: int
+    created_at: int  # Unix time in seconds
 
     def answer(self) -> Answer:
         """Returns the answer that the response is to hold, still empty."""
@@ -71,14 +65,7 @@ class ResponseObject:
     def at(
         self, status: str, output: Iterable[Item] = (), usage: Mapping[str, Any] | None = None, **more: Any
     ) -> dict[str, Any]:
-        """Returns the object in one state.
-
-        Args:
-            status: As the API names it.
-            output: The items that are complete.
-            usage: Of the whole answer, once it is known.
-            more: Further members, which replace those of the same name.
-        """
+        """Returns the object in one state. Further members replace those of the same name."""
         return {
             "id": f"resp_{self.identity.request_id}",
             "object": "response",
@@ -179,10 +166,6 @@ def text_status(answer: Answer) -> str:
 def whole_response(completion: Mapping[str, Any], response: ResponseObject) -> dict[str, Any]:
     """Returns a chat completion as a response object.
 
-    Args:
-        completion: Of the engine or the guard.
-        response: Its names.
-
     Raises:
         EngineError: The completion holds no message, or a call that can't be read.
     """
@@ -202,12 +185,7 @@ def whole_response(completion: Mapping[str, Any], response: ResponseObject) -> d
 
 
 def encode_error(failure: Failure, request_id: str) -> tuple[int, bytes]:
-    """Returns status and body of an error response.
-
-    Args:
-        failure: What went wrong.
-        request_id: Of no use here: the header `x-request-id` has it.
-    """
+    """Returns status and body of an error response, which needs no id: the header `x-request-id` has it."""
     status = 400 if failure.status in _SHOWN or failure.overflow else failure.status
     kind = "invalid_request_error" if status < 429 else _TYPES.get(status, "server_error")
     code = OVERFLOW if failure.overflow else failure.code
@@ -232,10 +210,8 @@ def stream_error(failure: Failure) -> dict[str, Any]:
 
 
 def error_members(error: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the members of an `error` event, which OpenAI documents side by side and sends in an object.
-
-    Args:
-        error: From `stream_error`.
+    """Returns the members of an `error` event, which OpenAI documents side by side and sends in an object. `error`
+    comes from `stream_error`.
     """
     members = {**error, "param": None}
     return {**members, "error": {"type": _STREAM_TYPES.get(error["code"], "invalid_request_error"), **members}}

@@ -46,11 +46,7 @@ _SUMMARY = _TextForm(
 
 
 class ResponsesEncoder(Encoder):
-    """Encodes one stream.
-
-    Args:
-        response: Names the response.
-    """
+    """Encodes one stream."""
 
     def __init__(self, response: ResponseObject) -> None:
         super().__init__(response.answer())
@@ -158,9 +154,7 @@ class ResponsesEncoder(Encoder):
 
     def _send_calls(self, calls: list[Call]) -> list[bytes]:
         """Returns the events of calls that have not been sent, and of the texts that came behind an open one.
-
-        Args:
-            calls: All that are complete.
+        `calls` are all that are complete.
         """
         events = []
         grown, self._growing = self._growing, ""

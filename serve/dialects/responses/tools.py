@@ -82,12 +82,7 @@ class ToolTable:
         self._inner: dict[str, list[str]] = {}  # names of functions in any namespace, by the tool's name
 
     def add(self, tool: ClientTool, function: Mapping[str, Any]) -> None:
-        """Adds a tool under a name that no other has; the first of two with one name and namespace stays.
-
-        Args:
-            tool: As the client named it.
-            function: The function's members beside its name.
-        """
+        """Adds a tool under a name that no other has; the first of two with one name and namespace stays."""
         if (tool.namespace, tool.name) in self._names:
             self.dropped.append(f"{tool.name} (given twice)")
             return
@@ -211,10 +206,6 @@ def read_choice(choice: Any, table: ToolTable) -> tuple[list[dict[str, Any]], An
     """Returns the functions that may be called and chat's `tool_choice`.
 
     `allowed_tools` becomes a shorter list of functions: engines do not know the field.
-
-    Args:
-        choice: The request's `tool_choice`.
-        table: The request's tools.
 
     Raises:
         InvalidRequestError: A hosted tool is forced, or a call is required and no tool remains.

@@ -39,10 +39,7 @@ DIALECTS: dict[str, Dialect] = {
 }
 ContextOf = Callable[[str], int | None]  # the tokens of a model's context, if they are known
 
-_STREAM_HEADERS: RawHeaders = [
-    (b"content-type", b"text/event-stream; charset=utf-8"),
-    (b"cache-control", b"no-cache"),
-]
+_STREAM_HEADERS: RawHeaders = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-cache")]
 _JSON_HEADERS: RawHeaders = [(b"content-type", b"application/json")]
 _NOT_IN_HEADER = re.compile(r"[^A-Za-z0-9_.:-]")
 _MOST_DROPPED = 32

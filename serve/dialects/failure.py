@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from serve.dialects.answer import CHARACTERS_PER_TOKEN
 from serve.errors import EngineError, GatewayError, InvalidApiKeyError, retry_after
 
 _NUMBER = re.compile(r"\d+")
@@ -17,7 +18,6 @@ _OVERFLOW = re.compile(
     re.I,
 )
 _CHARACTERS = re.compile(r"is (\d+) tokens\..*contains (\d+) characters", re.S)
-_CHARACTERS_PER_TOKEN = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,7 @@ def overflow_in(message: str, kind: str = "") -> Overflow | None:
     if not _OVERFLOW.search(message) and "context" not in kind:
         return None
     if counted := _CHARACTERS.search(message):
-        most, tokens = int(counted[1]), int(counted[2]) // _CHARACTERS_PER_TOKEN
+        most, tokens = int(counted[1]), int(counted[2]) // CHARACTERS_PER_TOKEN
     else:
         numbers = sorted(map(int, _NUMBER.findall(message)))
         if len(numbers) < 2:

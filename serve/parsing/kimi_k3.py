@@ -586,11 +586,7 @@ class KimiK3(JsonCall):
         ),
         State.VALUE: Row(
             text=value,
-            on={
-                **_tokens,
-                "sep": sep_in_value,
-                **dict.fromkeys(_TAGS, tag_in_value),
-            },
+            on={**_tokens, "sep": sep_in_value, **dict.fromkeys(_TAGS, tag_in_value)},
             end=cut_value,
             exact=True,
         ),

@@ -487,10 +487,7 @@ class MiniMaxM3(TaggedArguments):
             self._take_text(match["key"], match["text"])
         return True
 
-    _prose: ClassVar = {
-        "block": block,
-        **dict.fromkeys((*_TAGS, "end_block"), tag_in_prose),
-    }
+    _prose: ClassVar = {"block": block, **dict.fromkeys((*_TAGS, "end_block"), tag_in_prose)}
     table: ClassVar[Mapping[State, Row]] = {
         State.REASONING: reasoning_row(_prose),
         State.CONTENT: content_row({**_prose, "end_think": leading_stop}),
@@ -534,12 +531,7 @@ class MiniMaxM3(TaggedArguments):
         ),
         State.AFTER: Row(
             text=behind,
-            on={
-                "function": function_behind,
-                "block": block_behind,
-                "end_block": end_block,
-                "end_think": stop_behind,
-            },
+            on={"function": function_behind, "block": block_behind, "end_block": end_block, "end_think": stop_behind},
             end=cut_behind,
         ),
     }

@@ -115,10 +115,7 @@ def reasoning_table(*openings: str) -> Mapping[State, Row]:
     Args:
         openings: Kinds of the markers that open a call, and so end reasoning.
     """
-    return {
-        State.REASONING: reasoning_row(dict.fromkeys(openings, Prose.cut_thinking)),
-        State.CONTENT: content_row({}),
-    }
+    return {State.REASONING: reasoning_row(dict.fromkeys(openings, Prose.cut_thinking)), State.CONTENT: content_row({})}
 
 
 END_OF_TURN = "<｜end▁of▁sentence｜>"  # an engine that keeps special tokens in the text may leave it there

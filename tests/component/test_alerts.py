@@ -25,11 +25,10 @@ from lab.sim import SimSettings, build_sim_app
 from serve.access.key_file import KeyTerms, TenantRow
 from serve.access.key_store import KeyStore
 from serve.config.guard import GuardConfig
-from serve.config.pool import ModelConfig
 from serve.config.rate_limits import Limits
 from serve.gateway.ingress import GatewayReplica
-from serve.guard import path
-from serve.guard.response import GuardedResponse, guarded_response
+from serve.guard import rerun
+from serve.guard.core import Guard, WholeGuard
 from serve.http1.asgi import Receive, Scope, Send
 
 MINUTE_S = 2.0  # of the rules
@@ -169,6 +168,21 @@ def broken() -> None:
     raise ValueError("a fault of a part")
 
 
+def puzzle(made: type) -> None:
+    """Makes a kind of guard fail for the model that has its settings."""
+
+    def puzzled(settings: GuardConfig, *args: Any, **named: Any) -> Any:
+        if settings == PUZZLING:
+            raise ValueError("a fault of the guard")
+        return made(settings, *args, **named)
+
+    setattr(rerun, made.__name__, puzzled)
+
+
+def relieve_guard() -> None:
+    rerun.Guard, rerun.WholeGuard = Guard, WholeGuard  # type: ignore[misc]
+
+
 def causes(scene: Scene, replica: GatewayReplica, store: KeyStore, old: str, audit: Path) -> list[Cause]:
     """Everything that can go wrong without Ray."""
     steady, greedy = scene.key("steady"), scene.key("greedy", requests_per_minute=60)
@@ -199,11 +213,6 @@ def causes(scene: Scene, replica: GatewayReplica, store: KeyStore, old: str, aud
     def update_policy(**policy: Any) -> None:
         replica.reconfigure({"policy": {"advisories": NO_ADVISORIES, "load": "observe", **policy}})
 
-    def puzzled(exchange: Any, model: ModelConfig, *args: Any, **named: Any) -> GuardedResponse:
-        if model.guard == PUZZLING:
-            raise ValueError("a fault of the guard")
-        return guarded_response(exchange, model, *args, **named)
-
     def illness(engine: str, alerts: dict[str, dict[str, str]], **symptoms: Any) -> Cause:
         return Cause(alerts, lambda: engines[engine].suffer(**symptoms), engines[engine].recover)
 
@@ -221,8 +230,7 @@ def causes(scene: Scene, replica: GatewayReplica, store: KeyStore, old: str, aud
               lambda: [engines[f"hopeless/{pool}"].suffer(faults=BROKEN) for pool in ("fast", "other")],
               lambda: [engines[f"hopeless/{pool}"].recover() for pool in ("fast", "other")]),
         Cause({"SpecgateGuardErrors": {"model": "puzzling"}},
-              lambda: setattr(path, "guarded_response", puzzled),
-              lambda: setattr(path, "guarded_response", guarded_response)),
+              lambda: [puzzle(made) for made in (Guard, WholeGuard)], relieve_guard),
         illness("undrafted/fast", {"SpecgateAcceptanceCollapsed": {"model": "undrafted"}}, acceptance=(0.0,)),
         Cause({"SpecgatePoolFull": {"model": "full"}}, overload, relieve),
         Cause({"SpecgateRefusing": {"model": "limited"}, "SpecgateTenantThrottled": {"tenant": "greedy"}},

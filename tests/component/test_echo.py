@@ -11,8 +11,6 @@ from typing import Any
 import aiohttp
 import pytest
 from pydantic import TypeAdapter, ValidationError
-from serve.routing.hold import Hold
-from serve.routing.session_affinity import NO_AFFINITY, Affinity
 from support.admin_api import Ports, serving
 from support.guard_harness import tools_request
 from support.guard_stack import KNOWN, NO_ADVISORIES
@@ -27,7 +25,7 @@ from serve.load.live_load import NULL_LOAD
 from serve.proxy.attempts import Attempts
 from serve.proxy.upstream import Upstream
 from serve.routing.fair_queue import ANONYMOUS, Asker
-from serve.routing.pool import Endpoint
+from serve.routing.pool import NO_AFFINITY, Affinity, Endpoint, Hold
 from serve.routing.remote_pool import RemotePool
 from serve.telemetry.instruments import Telemetry
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 
+from serve.dialects.answer import CHARACTERS_PER_TOKEN
 from serve.dialects.body import read_object, within_depth, written
 from serve.dialects.dialect import Identity, Translated
 from serve.dialects.messages.request import MessagesMemo, chat_body
@@ -14,7 +15,6 @@ from serve.errors import EngineError
 TOKENIZE_PATH = "/tokenize"
 
 _COUNTED = ("model", "messages", "tools", "chat_template_kwargs", "continue_final_message", "add_generation_prompt")
-_BYTES_PER_TOKEN = 4
 
 
 @within_depth()
@@ -43,5 +43,5 @@ def encode_count(answer: Mapping[str, Any], memo: MessagesMemo, identity: Identi
 
 
 def estimate_count(memo: MessagesMemo) -> bytes:
-    """Returns a count by the prompt's size: four bytes a token, which is near for English and code."""
-    return msgspec.json.encode({"input_tokens": max(1, memo.prompt_bytes // _BYTES_PER_TOKEN)})
+    """Returns a count by the prompt's size."""
+    return msgspec.json.encode({"input_tokens": max(1, memo.prompt_bytes // CHARACTERS_PER_TOKEN)})

@@ -13,12 +13,7 @@ from serve.dialects.messages.response import empty_message, error_of, stop_of, t
 from serve.dialects.reasoning import seal
 
 _PING = b'event: ping\ndata: {"type":"ping"}\n\n'
-_NO_USAGE = {
-    "input_tokens": 0,
-    "cache_creation_input_tokens": 0,
-    "cache_read_input_tokens": 0,
-    "output_tokens": 0,
-}
+_NO_USAGE = {"input_tokens": 0, "cache_creation_input_tokens": 0, "cache_read_input_tokens": 0, "output_tokens": 0}
 _BLOCKS: dict[str, dict[str, Any]] = {
     TEXT: {"type": "text", "text": ""},
     REASONING: {"type": "thinking", "thinking": "", "signature": ""},

@@ -7,14 +7,13 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from serve.dialects.table import DIALECTS
 from support.holds import as_hold
 
 from serve.access.principal import Authenticate, everybody
 from serve.config.compiled_policy import compile_for
 from serve.config.gateway import GatewayConfig
 from serve.config.rate_limits import RateLimitsConfig
-from serve.dialects.api import DialectApi
+from serve.dialects.api import DIALECTS, DialectApi
 from serve.errors import InvalidApiKeyError
 from serve.gateway.pipeline import Gateway, hot_routes
 from serve.http1.asgi import Sink

@@ -2,11 +2,11 @@ import json
 from types import FunctionType
 
 import pytest
-from serve.request.density import check_density
 
 from serve.dialects.body import read_object
 from serve.errors import InvalidRequestError
 from serve.parsing.strict_json import _patient, has_long_numbers, loads, repeats_a_key
+from serve.request.client_json import check_density
 
 
 def test_a_long_document_is_read_as_a_short_one() -> None:

@@ -211,7 +211,7 @@ class _Cache:
         Raises:
             UnjudgedError: It is not valid, or may take too long.
         """
-        text = msgspec.json.encode(schema)
+        text: bytes = _guarded(msgspec.json.encode, schema)
         compiled = self._kept.get((text, strict))
         if compiled is not None:
             self._kept.move_to_end((text, strict))

@@ -36,6 +36,7 @@ def mismatch(schema: Any, value: Any, *, strict: bool = False) -> str | None:
         {"properties": {"days": {"maximum": float("inf")}}},
         {"properties": [1]},
         {"required": "abc"},
+        {"enum": ["half a character: \ud83d"]},
         {"dependentRequired": {"a": "b"}},
         {"$ref": "https://example.com/schema.json"},
         {"$ref": "file:///etc/passwd"},

@@ -59,6 +59,7 @@ class Guard:
         verdicts: One for each attempt that is over.
         takes_long: Checking one call may take longer than other requests should wait, since the prompt is long.
         over: The answer is whole, although its engine goes on: `finish` ends it.
+        resumed: The attempts so far that went on where another was cut.
     """
 
     def __init__(
@@ -83,17 +84,15 @@ class Guard:
         self._usage = UsageSum()
         self._pool = ""
         self._is_late = False
-        self._resumed = 0  # attempts that went on where another was cut
+        self.resumed = 0
         self._kept_tokens = 0  # of those before the present attempt
         self._kept_from = ""  # the pool that wrote the last of them
 
-    @property
-    def resumed(self) -> int:
-        """The attempts so far that went on where another was cut."""
-        return self._resumed
-
     def sent(self, index: int = 0) -> ClientView:
-        return self._view(index)
+        """Returns the client's view of a choice, made of what it has got so far."""
+        if index not in self._views:
+            self._views[index] = ClientView(str(self._envelope.get("id", "")), index)
+        return self._views[index]
 
     def sound_part(self, tool: str, arguments: str) -> int:
         """Returns how many characters of a call's arguments, of which all or none may be right, begin right ones."""
@@ -247,7 +246,7 @@ class Guard:
             view.restart()
         self._kept_tokens, self._kept_from = kept_tokens, broken_pool
         if kept_tokens:
-            self._resumed += 1
+            self.resumed += 1
             self._usage.resume()
         else:
             self._usage.restart()
@@ -295,7 +294,7 @@ class Guard:
 
     def _feed_choice(self, chunk: Chunk, choice: Mapping[str, Any]) -> list[Chunk]:
         index = choice.get("index", 0)
-        view = self._view(index)
+        view = self.sent(index)
         guard = self._attempt.choices.get(index)
         if guard is None:
             if view.finished:
@@ -326,12 +325,6 @@ class Guard:
             return [chunk]
         return self._chunks(chunk, choice, steps)
 
-    def _view(self, index: int) -> ClientView:
-        if index not in self._views:
-            seed = str(self._envelope.get("id", ""))
-            self._views[index] = ClientView(seed, index)
-        return self._views[index]
-
     def _chunks(self, template: Chunk, choice: Mapping[str, Any], steps: Iterable[Step]) -> list[Chunk]:
         return chunks_of(steps, {**template, **self._envelope}, choice, lambda: self.report)
 
@@ -340,7 +333,7 @@ class Guard:
     @property
     def _reruns(self) -> int:
         """The attempts before this one that were broken and not gone on with."""
-        return len(self.verdicts) - self._resumed
+        return len(self.verdicts) - self.resumed
 
     def _end_early(self) -> None:
         """Ends the attempt if nothing can save it, and notes if the rest of it belongs to no answer."""

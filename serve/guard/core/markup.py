@@ -155,13 +155,8 @@ BEGINS = {
 """The thing that each beginning begins, as `ENDS` names it."""
 ENDS_OF_CALLS = frozenset((*_ENDS_OF_OLD_CALLS, *_ENDS_OF_RARE, *_ENDS_OF_COMMON))
 _BEGINS_OF_PARTS = (
-    "<tool_call>",
-    "<function=",
-    "<parameter=",
-    "<arg_key>",
-    "<｜DSML｜parameter",
-    "<｜DSML｜ parameter",
-)
+    "<tool_call>", "<function=", "<parameter=", "<arg_key>", "<｜DSML｜parameter", "<｜DSML｜ parameter",
+)  # fmt: skip
 BEGINS_OF_CALLS = frozenset((*SECTION_BEGINS, CALL_BEGIN, *_BEGINS_OF_PARTS, *RARE_OPENERS))
 THOUGHTS = frozenset(literal for literal in CANONICAL if literal.startswith(tuple(ENDS_OF_THOUGHTS.values())))
 """The markers that open reasoning."""

@@ -29,18 +29,8 @@ _HARMLESS = {
     "stray_marker", "drifted_marker", "malformed_arguments", "unknown_tool", "unknown_argument", "missing_argument",
 }  # fmt: skip
 _END = re.compile(r"\s*(?:\]?<\]minimax\[>\[)?<(?:/(?P<tag>[\w:｜ ]{1,48})|[|｜](?P<token>[\w▁]{1,48})[|｜])>")
-_ENDS = (
-    "tool",
-    "func",
-    "call",
-    "invo",
-    "dsml",
-    "im_end",
-    "endoftext",
-    "end▁of",
-    "sep",
-    "close",
-)  # the end of a parameter shows that its value went on
+# The end of a parameter is none of them: it shows that its value went on.
+_ENDS = ("tool", "func", "call", "invo", "dsml", "im_end", "endoftext", "end▁of", "sep", "close")
 _ENDS_IN_A_TAG = re.compile(r">\s*</\w+>\s*\Z")
 _LONGEST_ENDS = 256
 _OPENINGS = tuple(dict.fromkeys(opener for grammar in GRAMMARS.values() for opener in grammar.call_openers))

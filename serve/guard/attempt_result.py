@@ -136,22 +136,11 @@ class Reports:
             evaluate(guard.verdicts[number], candidate, request.features.request_class, guard.response_id)
 
     def report(
-        self,
-        request: RoutedRequest,
-        span: Span,
-        guard: Guard,
-        tried: Sequence[Candidate],
-        *,
-        settled: bool,
+        self, request: RoutedRequest, span: Span, guard: Guard, tried: Sequence[Candidate], *, settled: bool
     ) -> None:
-        """Reports every attempt that has a verdict; one that was cut short because the client left has none.
+        """Reports every attempt that has a verdict, and what the client got if the answer came to its end (`settled`).
 
-        Args:
-            request: Of the client.
-            span: Of the request.
-            guard: Of its answer.
-            tried: Where the attempts ran.
-            settled: The answer has come to its end.
+        An attempt that was cut short because the client left has none.
         """
         try:
             final = guard.outcome if settled and guard.verdicts else None
@@ -210,12 +199,6 @@ def evaluate(verdict: Verdict, candidate: Candidate, request_class: str, respons
     """Adds a verdict to the current span, which is that of the attempt, as OpenTelemetry's evaluation event.
 
     It marks the span if the answer is broken.
-
-    Args:
-        verdict: On the attempt.
-        candidate: That answered.
-        request_class: As a class expression.
-        response_id: The answer's own id; empty if it had none.
     """
     span = trace.get_current_span()
     if not span.is_recording():
@@ -247,12 +230,7 @@ _CellState = Mapping[str, Any]  # as the quarantine's view has it
 
 
 class ResultMetrics:
-    """Counts attempt results, and shows the quarantine state of every cell. A `ResultSink`.
-
-    Args:
-        metrics: Get the metrics.
-        cells: Returns the present state of every cell.
-    """
+    """Counts attempt results, and shows the quarantine state of every cell, as `cells` returns it. A `ResultSink`."""
 
     def __init__(self, metrics: Metrics, cells: Callable[[], Iterable[_CellState]]) -> None:
         self._verdicts = metrics.counter(

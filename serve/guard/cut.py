@@ -133,15 +133,7 @@ class Broken(NamedTuple):
 
 
 class Cutter:
-    """Cuts one answer.
-
-    Args:
-        model: That wrote it.
-        request: That it answers.
-        broken: The answer.
-        pool: That made its prompt.
-        ids: Its tokens.
-    """
+    """Cuts one broken answer of a model, given its tokens' ids and the pool that made the prompt."""
 
     def __init__(self, model: ModelConfig, request: RoutedRequest, broken: Broken, pool: str, ids: list[int]) -> None:
         reader = raw_text(model, pool)

@@ -12,6 +12,7 @@ import re
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -52,6 +53,25 @@ _REASONING, _CONTENT = "reasoning", "content"
 _ENVELOPE = ("id", "created", "system_fingerprint")
 # A word that is out in part has become another one: nothing of that went out, and the answer goes on behind that part.
 _ANOTHER_WORD = EngineError("The engine goes on with another word.")
+
+
+@dataclass
+class _LostStream:
+    """A stream that has lost its engine.
+
+    Attributes:
+        exchange: The client's side.
+        request: Of the client.
+        answer: What the client has of it.
+        tried: Whose engines were lost.
+        unknown: So much went out that nobody knows what the client has.
+    """
+
+    exchange: Exchange
+    request: RoutedRequest
+    answer: PlainAnswer
+    tried: list[Candidate]
+    unknown: bool
 
 
 class PlainPath:
@@ -127,13 +147,7 @@ class PlainPath:
         return None
 
     async def _resume(
-        self,
-        exchange: Exchange,
-        request: RoutedRequest,
-        attempt: Attempt,
-        kept: Kept,
-        held: Held,
-        failure: EngineError,
+        self, exchange: Exchange, request: RoutedRequest, attempt: Attempt, kept: Kept, held: Held, failure: EngineError
     ) -> bool:
         """Goes on with a stream until it is complete; returns False if the client must get an error.
 
@@ -142,7 +156,7 @@ class PlainPath:
             request: Of the client.
             attempt: Whose engine is lost.
             kept: What it has sent.
-            held: Of the attempt.
+            held: By the attempt.
             failure: Why it is lost.
         """
         await held.release()  # nobody waits for the slot of an engine that is lost
@@ -151,20 +165,18 @@ class PlainPath:
         reads, model = attempt.candidate.pool, self._models[request.decision.model]
         if answer.chat and model.pools[reads].parse == "gateway":
             answer.parse(raw_text(model, reads).opener(request.parsed)())
-        tried = [attempt.candidate]
+        stream = _LostStream(exchange, request, answer, [attempt.candidate], kept.lost)
         broken: EngineError | None = failure
         length, before = answer.length, 0
         heals = True
         while broken is not None and not answer.finished:
             if heals:
-                self._add_fault(request, tried[-1], broken)
-            resumption = await self._resumption(
-                request, answer, tried, lost=kept.lost, grew=length > before, heals=heals
-            )
+                self._add_fault(request, stream.tried[-1], broken)
+            resumption = await self._resumption(stream, grew=length > before, heals=heals)
             if resumption is None:
                 return False
             try:
-                broken = await self._send(exchange, request, answer, tried, resumption)
+                broken = await self._send(stream, resumption)
             except GatewayError:
                 self._count(request, resumption, "refused")
                 return False
@@ -172,37 +184,26 @@ class PlainPath:
             if heals:
                 length, before = answer.length, length
             else:
-                tried.pop()
+                stream.tried.pop()
         await exchange.end_stream([Frame(DONE)])
         return True
 
-    async def _resumption(
-        self,
-        request: RoutedRequest,
-        answer: PlainAnswer,
-        tried: list[Candidate],
-        *,
-        lost: bool,
-        grew: bool,
-        heals: bool,
-    ) -> Resumption | None:
+    async def _resumption(self, stream: _LostStream, *, grew: bool, heals: bool) -> Resumption | None:
         """Returns how a stream goes on, from the start as long as nothing of it is out; None if it can't.
 
         Args:
-            request: Of the client.
-            answer: What the client has.
-            tried: Whose engines were lost.
-            lost: Nobody knows what the client has.
+            stream: That was lost.
             grew: The last engine has added to the answer.
             heals: The last word may be written again, if it may end within a token.
         """
+        request, answer, tried = stream.request, stream.answer, stream.tried
         candidates = rerun_order(request.decision.candidates, tried, request.decision.trial)
         may = may_resume(Outcome.FAILED, len(tried) - 1, grew=grew)
-        if not answer.begun and not lost and may:
+        if not answer.begun and not stream.unknown and may:
             return Resumption(request, candidates, Written(candidates[0].pool, (), (), None), Outcome.FAILED)
 
         async def make() -> Resumption:
-            if lost:
+            if stream.unknown:
                 raise CannotResumeError("long")
             if not may:
                 raise CannotResumeError("resumed")
@@ -262,19 +263,13 @@ class PlainPath:
         settings = self._models[request.decision.model].pools[pool]
         return settings.kind == "vllm" or settings.parse == "gateway"
 
-    async def _send(
-        self,
-        exchange: Exchange,
-        request: RoutedRequest,
-        answer: PlainAnswer,
-        tried: list[Candidate],
-        resumption: Resumption,
-    ) -> EngineError | None:
+    async def _send(self, stream: _LostStream, resumption: Resumption) -> EngineError | None:
         """Sends what another engine goes on with; returns why that broke, if it did.
 
         Raises:
             GatewayError: No engine goes on.
         """
+        exchange, request, answer, tried = stream.exchange, stream.request, stream.answer, stream.tried
         kept = len(resumption.written.kept)
         broken: EngineError | None = None
         async with Held() as held:

@@ -279,11 +279,7 @@ class GuardedPath:
 
 
 def arguments_of(headers: Mapping[str, str], configured: Arguments) -> Arguments:
-    """Returns when the arguments of calls are to go out.
-
-    Args:
-        headers: Of the request.
-        configured: For requests that do not say.
+    """Returns when the arguments of calls are to go out; as configured for requests that do not say.
 
     Raises:
         InvalidRequestError: The header has another value than those there are.
@@ -316,10 +312,7 @@ def rerun_order(
     """
     pools = {candidate.pool for candidate in tried}
     other = trial.other if trial is not None and trial.paired and tried[-1] == trial.first else None
-    return sorted(
-        candidates,
-        key=lambda each: (tried.count(each), each != other, each.speculative, each.pool in pools),
-    )
+    return sorted(candidates, key=lambda each: (tried.count(each), each != other, each.speculative, each.pool in pools))
 
 
 class _ToolsOnly(Struct):
@@ -333,13 +326,9 @@ _function = msgspec.json.Decoder(dict[str, Raw]).decode
 def escalated(
     request: RoutedRequest, broken: Outcome, candidates: Sequence[Candidate], policy: Policy
 ) -> tuple[RoutedRequest, list[Candidate]] | None:
-    """Returns a request again with strict tools, and where it may run so; None if that is of no use or not allowed.
+    """Returns a request again with strict tools, and where of its candidates it may run so.
 
-    Args:
-        request: Whose answer broke.
-        broken: How.
-        candidates: Where it may run again, best first.
-        policy: In force.
+    None if that is of no use, given how its answer was `broken`, or not allowed by the policy.
     """
     features, trial = request.features, request.decision.trial
     loose = features.tools and features.tool_choice in _CALLABLE and not features.strict_tools

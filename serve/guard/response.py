@@ -15,14 +15,7 @@ from serve.guard.core import GUARD_ERROR, Guard, GuardState, WholeGuard
 from serve.guard.slices import LONG_BYTES, LONG_HELD_BYTES, LONG_RAW_BYTES, in_slices
 from serve.guard.transcript import NULL_TRANSCRIPT, AnyTranscript
 from serve.http1.message import RawHeaders
-from serve.http1.sse import (
-    DONE,
-    MAX_FRAME_BYTES,
-    decode_chunk,
-    encode_frame,
-    is_comment,
-    is_done,
-)
+from serve.http1.sse import DONE, MAX_FRAME_BYTES, decode_chunk, encode_frame, is_comment, is_done
 from serve.proxy.attempts import Attempt
 from serve.proxy.exchange import Exchange
 from serve.proxy.headers import response_headers
@@ -39,13 +32,9 @@ _OPEN = GuardState.OPEN  # compared for every token, and an attribute of an enum
 
 
 def guard_fault(guard: Guard, attempt: int) -> IntegrityError:
-    """Ends an answer that the guard failed to judge; returns the client's error. Called as `log_fault` is.
+    """Ends an answer whose attempt of a number (0 for the first) the guard failed to judge. Called as `log_fault` is.
 
-    It calls nothing of the guard: whatever failed once may fail again.
-
-    Args:
-        guard: That failed.
-        attempt: Number of the present attempt, 0 for the first.
+    It calls nothing of the guard, since whatever failed once may fail again, and returns the client's error.
     """
     log_fault(log, "the guard failed")
     guard.verdicts[attempt:] = [GUARD_ERROR]
@@ -129,11 +118,7 @@ class GuardedStream(Check):
         return passed
 
     def finish_attempt(self, failure: EngineError | None = None) -> None:
-        """Ends the attempt; does nothing if it is over already.
-
-        Args:
-            failure: The engine's fault, if that ended the stream.
-        """
+        """Ends the attempt, with the engine's fault if that ended the stream; does nothing if it is over already."""
         if self._guard.state is GuardState.OPEN:
             self.failure = failure
             self.over = True
@@ -326,13 +311,7 @@ GuardedResponse = StreamedResponse | WholeResponse
 
 
 class ObservedResponse(Check):
-    """A response that reaches the client untouched; the guard gets a copy of its bytes.
-
-    Args:
-        model: The model that responds; its guard is in mode `observe`.
-        request: The body of the request.
-        streamed: True for an SSE stream.
-    """
+    """A response that reaches the client untouched; the guard, in mode `observe`, gets a copy of its bytes."""
 
     def __init__(self, model: ModelConfig, request: Mapping[str, Any], *, streamed: bool) -> None:
         self._whole_guard = None if streamed else WholeGuard(model.guard, request, grammar=model.grammar)
@@ -357,11 +336,7 @@ class ObservedResponse(Check):
         return body
 
     async def finish_response(self, failure: EngineError | None = None) -> None:
-        """Ends the response.
-
-        Args:
-            failure: The engine's fault, if that ended it.
-        """
+        """Ends the response, with the engine's fault if that ended it."""
         if self._whole_guard is None or failure is not None:
             await beside(self._stream.long, self._stream.finish_attempt, failure)
             return

@@ -72,12 +72,7 @@ class Transcript:
         return self._attempts[-1]
 
     def end(self, tried: Sequence[Candidate], guard: Guard) -> None:
-        """Ends the transcript of a request that is over.
-
-        Args:
-            tried: Where its attempts ran.
-            guard: Judged them.
-        """
+        """Ends the transcript of a request that is over, given where its attempts ran and what judged them."""
         if len(self._attempts) < 2:
             return
         verdicts = chain(guard.verdicts, repeat(None))

@@ -37,10 +37,6 @@ class RawText(NamedTuple):
         Without a parser of its own vLLM refuses tools that may be called, but shows them to the model under
         `tool_choice: none`. SGLang hands raw text on under `auto`, and would hold the model to JSON under any choice
         that demands a call.
-
-        Args:
-            patch: Of the body.
-            request: The body, parsed.
         """
         patch.set("skip_special_tokens", b"false")
         if not request.tools or request.tool_choice == "none":
@@ -51,20 +47,11 @@ class RawText(NamedTuple):
             patch.set("tool_choice", b'"auto"')
 
     def reader(self, request: CompletionRequest, *, reports: bool) -> Parsed:
-        """Returns the stage that reads the text of an answer.
-
-        Args:
-            request: The body, parsed.
-            reports: As of `Parsed`.
-        """
+        """Returns the stage that reads the text of an answer; `reports` as of `Parsed`."""
         return Parsed(self.opener(request), self.grammar, reports=reports)
 
     def opener(self, request: CompletionRequest) -> Callable[[], StreamParser]:
-        """Returns what makes a parser for an answer.
-
-        Args:
-            request: The body, parsed.
-        """
+        """Returns what makes a parser for an answer."""
         tools = [] if request.tool_choice == "none" else [_tool(tool) for tool in request.tools or () if tool.function]
         thinking = starts_inside(request, self.thinks, self.thinking)
         return lambda: StreamParser(self.grammar, tools, thinking, calls=bool(tools))
@@ -80,12 +67,7 @@ def raw_pools(config: GatewayConfig) -> Mapping[tuple[str, str], RawText]:
 
 
 def raw_text(model: ModelConfig, pool: str) -> RawText:
-    """Returns the way to read the text of a pool's model.
-
-    Args:
-        model: Its configuration, its grammar resolved.
-        pool: One of its pools.
-    """
+    """Returns the way to read the text of a pool's model, whose grammar is resolved."""
     thinks = thinking_default(model, pool)
     return RawText(engine_of(model.pools[pool]), model.grammar, thinking_of(model.grammar), thinks)
 

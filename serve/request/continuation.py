@@ -61,9 +61,7 @@ class CannotResumeError(Exception):
 def obstacle(features: RequestFeatures, *, exact: bool = True) -> str | None:
     """Returns why no answer to a request can be resumed; None if one can, as far as its features say.
 
-    Args:
-        features: Of the request.
-        exact: The rest must be of the same distribution as if nothing had happened.
+    If it must be `exact`, the rest is of the same distribution as if nothing had happened.
     """
     for name, stands in _OBSTACLES.items():
         if stands(features) and (exact or name != "sampling"):
@@ -73,9 +71,6 @@ def obstacle(features: RequestFeatures, *, exact: bool = True) -> str | None:
 
 def tokenizing(body: bytes) -> bytes | list[int]:
     """Returns the body of vLLM's `/tokenize` that asks for the ids of a request's prompt, or the ids if it has them.
-
-    Args:
-        body: Of a chat or text completion, as its engine got it.
 
     Raises:
         CannotResumeError: Its prompt is not one text.

@@ -59,21 +59,13 @@ def finish_of(reason: str) -> str:
 
 
 def failed(words: str = "") -> EngineError:
-    """Returns the error of an engine that failed after its answer had begun.
-
-    Args:
-        words: Its own, if it has said any.
-    """
+    """Returns the error of an engine that failed after its answer had begun, with its own words if it has said any."""
     said = " ".join(words.split())[:_MOST_CHARACTERS]
     return EngineError(f"The engine failed in the middle of the response{f': {said}' if said else '.'}")
 
 
 def error_in(chunk: Mapping[str, Any]) -> EngineError | None:
-    """Returns the error that a chunk reports, in any member; None for a part of an answer.
-
-    Args:
-        chunk: Of any shape.
-    """
+    """Returns the error that a chunk of any shape reports, in any member; None for a part of an answer."""
     choices = chunk.get("choices")
     if choices and _is_usual(chunk, choices):
         return None
@@ -122,11 +114,7 @@ def is_readable(data: bytes | None) -> bool:
 
 
 def error_around(frame: bytes) -> EngineError | None:
-    """Returns the error that the lines of a frame report beside its data: the event's name, or what is no event.
-
-    Args:
-        frame: With any line ends.
-    """
+    """Returns the error that a frame's lines report beside its data: by the event's name, or by being no event."""
     if frame == _BOM or (frame.startswith(b"data: ") and frame.find(LF) >= len(frame) - 2 and CR not in frame):
         return None  # one line of data, as nearly always
     for line in frame.splitlines():

@@ -256,10 +256,7 @@ class Frame(Struct, eq=False, gc=False):
         return frame_data(self.encoded()) if self.whole else None
 
     def parsed(self, data: bytes | None = None) -> dict[str, Any]:
-        """Returns its data as a JSON object; `learner` learns from it.
-
-        Args:
-            data: From `data`, if the caller has it.
+        """Returns its data (from `data`, if the caller has it) as a JSON object; `learner` learns from it.
 
         Raises:
             EngineError: It is none.
@@ -319,11 +316,7 @@ class FramePattern:
 
 
 def pattern_of(raw: bytes) -> FramePattern | None:
-    """Returns what frames look like that differ from one in a text alone; None if it is not one frame of such a kind.
-
-    Args:
-        raw: Its bytes.
-    """
+    """Returns what frames look like that differ from one in a text alone; None for bytes that are no such frame."""
     if not raw.startswith(_CHUNK) or raw.find(LF) != len(raw) - len(BLANK_LINE):
         return None
     choices = raw.find(_CHOICES)  # what looks like a member before them may be anything

@@ -41,10 +41,6 @@ class Rename(Stage):
 
     Only a member `model` of exactly that value is replaced. The quotes of such a member inside a text are escaped, so
     that the bytes of a text never look like one.
-
-    Args:
-        served: The engine's name.
-        ours: The name in the response to the client.
     """
 
     def __init__(self, served: str, ours: str) -> None:

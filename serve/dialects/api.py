@@ -18,7 +18,7 @@ from serve.dialects.messages import COUNT_TOKENS, ID_HEADER, MESSAGES, PATH, enc
 from serve.dialects.messages.response import VERSION_HEADER
 from serve.dialects.responses import RESPONSES
 from serve.errors import INTERNAL, EngineError, GatewayError, InvalidRequestError, QuotaError, RateLimitError
-from serve.guard.slices import LONG_BYTES, LONG_RAW_BYTES
+from serve.guard.long_work import LONG_BYTES, LONG_RAW_BYTES
 from serve.http1.message import RawHeaders
 from serve.http1.sse import decode_chunk, is_done
 from serve.proxy.exchange import Api, Exchange

@@ -6,7 +6,7 @@ from collections.abc import Generator
 
 import pytest
 
-from serve.guard import slices
+from serve.guard import long_work
 
 
 async def test_the_result_and_errors_are_those_of_the_work() -> None:
@@ -18,13 +18,13 @@ async def test_the_result_and_errors_are_those_of_the_work() -> None:
         yield
         raise ValueError("broken")
 
-    assert await slices.in_slices(good()) == "done"
+    assert await long_work.in_slices(good()) == "done"
     with pytest.raises(ValueError, match="broken"):
-        await slices.in_slices(bad())
+        await long_work.in_slices(bad())
 
 
 async def test_other_tasks_run_between_slices(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(slices, "_SLICE_S", -1.0)
+    monkeypatch.setattr(long_work, "_SLICE_S", -1.0)
     order: list[str] = []
 
     def work() -> Generator[None, None, None]:
@@ -37,7 +37,7 @@ async def test_other_tasks_run_between_slices(monkeypatch: pytest.MonkeyPatch) -
             order.append("other")
             await asyncio.sleep(0)
 
-    await asyncio.gather(slices.in_slices(work()), other())
+    await asyncio.gather(long_work.in_slices(work()), other())
     assert "work work" not in " ".join(order)
 
 
@@ -47,7 +47,7 @@ async def test_work_runs_beside_the_event_loop_where_that_is_asked_for(aside: bo
         yield
         return threading.current_thread()
 
-    assert (await slices.in_slices(work(), aside=aside) is not threading.main_thread()) is aside
+    assert (await long_work.in_slices(work(), aside=aside) is not threading.main_thread()) is aside
 
 
 async def test_errors_of_work_beside_the_event_loop_are_its_own() -> None:
@@ -56,4 +56,4 @@ async def test_errors_of_work_beside_the_event_loop_are_its_own() -> None:
         raise ValueError("broken")
 
     with pytest.raises(ValueError, match="broken"):
-        await slices.in_slices(bad(), aside=True)
+        await long_work.in_slices(bad(), aside=True)

@@ -6,9 +6,8 @@ import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-import msgspec
-
-from serve.errors import encode_json
+from serve.errors import EngineError, encode_json
+from serve.http1.sse import decode_chunk
 from serve.parsing import CallArguments, CallStart, Content, DraftingParser, Event, Fault, Reasoning, StreamParser
 from serve.stream.frame import Frame
 from serve.stream.line import Stage
@@ -56,10 +55,10 @@ class Parsed(Stage):
     def whole(self, body: bytes) -> bytes:
         """Returns a whole answer with what its texts mean."""
         try:
-            answer = msgspec.json.decode(body)
-        except (msgspec.DecodeError, UnicodeDecodeError):
+            answer = decode_chunk(body)
+        except EngineError:
             return body
-        choices = answer.get("choices") if isinstance(answer, dict) else None
+        choices = answer.get("choices")
         if not isinstance(choices, list):
             return body
         for choice in choices:

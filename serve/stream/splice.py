@@ -9,10 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-import msgspec
-
-from serve.errors import encode_json
-from serve.http1.sse import encode_frame
+from serve.errors import EngineError, encode_json
+from serve.http1.sse import decode_chunk, encode_frame
 from serve.parsing import StreamParser
 from serve.request.continuation import CannotResumeError
 from serve.stream.frame import Frame
@@ -166,10 +164,10 @@ class ChatSplice(Stage):
     def whole(self, body: bytes) -> bytes:
         """Returns the whole chat answer for a completion that does not stream."""
         try:
-            answer = msgspec.json.decode(body)
-        except (msgspec.DecodeError, UnicodeDecodeError):
+            answer = decode_chunk(body)
+        except EngineError:
             return body
-        choice = _only_choice(answer) if isinstance(answer, dict) else None
+        choice = _only_choice(answer)
         if choice is None:
             return body
         delta = merged([_copied(self.prefix.delta), self._delta(choice)])

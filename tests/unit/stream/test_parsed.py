@@ -115,7 +115,10 @@ def test_a_call_that_a_limit_cut_ends_the_choice_as_the_engine_says() -> None:
     assert message["tool_calls"][0]["function"]["name"] == "write_file"
 
 
-@pytest.mark.parametrize("body", [b"no json", b"[]", b'{"error": {}}', b'{"choices": [1, {"message": null}]}'])
+DEEP = b'{"choices": ' + 100_000 * b"[" + 100_000 * b"]" + b"}"
+
+
+@pytest.mark.parametrize("body", [b"no json", b"[]", b'{"error": {}}', b'{"choices": [1, {"message": null}]}', DEEP])
 def test_a_body_of_another_shape_passes(body: bytes) -> None:
     read = stage("hermes").whole(body)
     assert read == body or json.loads(read) == json.loads(body)

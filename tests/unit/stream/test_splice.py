@@ -61,6 +61,11 @@ def test_what_only_looks_like_the_end_of_a_turn_is_text(pieces: list[str], reaso
     assert continued(pieces, reason) == (KEPT + "".join(pieces), reason)
 
 
+@pytest.mark.parametrize("body", [b"no json", b"[]", b'{"error": {}}', 100_000 * b"[" + 100_000 * b"]"])
+def test_a_body_that_is_no_completion_passes_to_whoever_judges_it(body: bytes) -> None:
+    assert splice().whole(body) == body
+
+
 @pytest.mark.parametrize(
     ("had", "text", "both"),
     [

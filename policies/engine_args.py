@@ -122,7 +122,11 @@ def facts_from_engine_args(
         "proven": frozenset(stated.get("proven", ())),
         "settings": {**derived.settings, **stated.get("settings", {})},
     }
-    return _with_text_versions(replace(derived, **merged))
+    whole = replace(derived, **merged)
+    versions: dict[str, Any] = {  # YAML reads `version: 2.6` as a number
+        name: str(value) for name in ("model_version", "engine_version") if (value := getattr(whole, name)) is not None
+    }
+    return replace(whole, **versions)
 
 
 def _args(where: str, engine_args: Mapping[str, Any]) -> dict[str, Any]:
@@ -130,14 +134,6 @@ def _args(where: str, engine_args: Mapping[str, Any]) -> dict[str, Any]:
         return full_names(engine_args)
     except PolicyError as error:
         raise PolicyError(f"{where}: {error}") from error
-
-
-def _with_text_versions(facts: PoolFacts) -> PoolFacts:
-    """Makes versions strings: YAML reads `version: 2.6` as a number."""
-    texts: dict[str, Any] = {
-        name: str(value) for name in ("model_version", "engine_version") if (value := getattr(facts, name)) is not None
-    }
-    return replace(facts, **texts)
 
 
 def facts_of_vllm(

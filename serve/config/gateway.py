@@ -10,6 +10,7 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 from policies import Override, PolicySettings, PoolFacts
 from policies.engine_args import facts_from_engine_args
 from policies.facts import UNKNOWN
+from policies.policy import Mode
 from policies.qualification import Unqualified
 from serve.config import layers
 from serve.config.access import AccessConfig, ReservedClass
@@ -166,6 +167,9 @@ class HttpConfig(_Strict):
     cors_origins: tuple[Origin, ...] = ()
 
 
+LoadMode = Literal["off", "observe", "route"]
+
+
 class LimitsConfig(_Strict):
     """Limits of one request, and of what one gateway replica holds for all of its clients.
 
@@ -225,14 +229,14 @@ class PolicyConfig(_Strict):
             would change.
     """
 
-    mode: Literal["enforce", "advise"] = "enforce"
+    mode: Mode = "enforce"
     optimistic: bool = False
     advisories: str | None = None
     advisories_key: str | None = None
     qualifications: str | None = None
     qualifications_key: str | None = None
     unqualified: Unqualified = "trust"
-    load: Literal["off", "observe", "route"] = "off"
+    load: LoadMode = "off"
     overrides: tuple[Override, ...] = ()
 
     @model_validator(mode="after")
@@ -342,6 +346,10 @@ class GatewayConfig(_Strict):
     def pool_facts(self) -> tuple[PoolFacts, ...]:
         """Returns the facts about every pool that are known before any engine has started."""
         return tuple(self._facts(*entry) for entry in self.each_pool())
+
+    def facts_of(self, model: str, pool: str) -> PoolFacts:
+        """Returns the facts about one pool that are known before its engine has started."""
+        return self._facts(model, self.models[model], pool, self.models[model].pools[pool])
 
     def facts_now(self, facts: PoolFacts, learned: Mapping[str, Any]) -> PoolFacts:
         """Returns a pool's facts as they hold now, from those before its engine was asked and what it has told since.

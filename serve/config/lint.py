@@ -37,9 +37,8 @@ _PRICE = "one request that opts out makes the steps of its whole batch 1.3 to 3 
 
 def contradictions(config: GatewayConfig) -> Iterator[tuple[str, str, str]]:
     """Yields (model, pool, what contradicts what, what will break and what to do)."""
-    facts = {(each.model, each.pool): each for each in config.pool_facts()}
     for name, model, pool_name, pool in config.each_pool():
-        known = facts[name, pool_name]
+        known = config.facts_of(name, pool_name)
         for text in (wrong_pair(known), *_names(model, pool_name, pool, known), *_shared(model, pool_name, pool)):
             if text:
                 yield name, pool_name, text
@@ -169,9 +168,8 @@ def _installed_vllm_has(option: str) -> bool:
 
 def graph_findings(config: GatewayConfig) -> Iterator[tuple[str, str, str]]:
     """Yields (model, pool, what leaves the graphs and what to do) for each hosted vLLM pool."""
-    facts = {(each.model, each.pool): each for each in config.pool_facts()}
     for name, model, pool, _ in config.each_pool("vllm"):
-        for text in uncovered_steps(facts[name, pool], full_names(model.engine_args_of(pool))):
+        for text in uncovered_steps(config.facts_of(name, pool), full_names(model.engine_args_of(pool))):
             yield name, pool, text
 
 

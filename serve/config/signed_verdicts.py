@@ -92,7 +92,7 @@ def key_of(config: GatewayConfig, facts: PoolFacts) -> Key | None:
     else:  # what an engine of ours tells follows from its arguments and its version
         args = model.engine_args_of(facts.pool)
         weights = str(args.get("model", facts.model))
-        configured = next(each for each in config.pool_facts() if (each.model, each.pool) == (facts.model, facts.pool))
+        configured = config.facts_of(facts.model, facts.pool)
         stated = dataclasses.replace(configured, engine=facts.engine, engine_version=facts.engine_version)
     parts = {name: value for name, value in stated.to_dict().items() if name not in _NO_PART}
     arguments = json.dumps([args, dict(pool.env)], sort_keys=True, default=str)

@@ -389,14 +389,6 @@ def _count(value: Any) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
 
 
-class Series(NamedTuple):
-    """One line of metrics."""
-
-    name: str
-    labels: dict[str, str]
-    value: float
-
-
 class EngineMetrics(NamedTuple):
     """The process behind an engine's metrics, as far as they tell.
 
@@ -414,15 +406,16 @@ class EngineMetrics(NamedTuple):
 
 def engine_metrics(text: str) -> EngineMetrics:
     series = list(_series(text))
-    started = frozenset(each.value for each in series if each.name == "process_start_time_seconds")
-    speculative = [each for each in series if each.name.startswith("vllm:spec_decode_num_")]
-    places = {each.labels["position"] for each in speculative if each.labels.get("position", "").isdecimal()}
-    caches = [each.labels for each in series if each.name == _ENGINES_OWN]
+    started = frozenset(value for name, _, value in series if name == "process_start_time_seconds")
+    speculative = [labels for name, labels, _ in series if name.startswith("vllm:spec_decode_num_")]
+    places = {labels["position"] for labels in speculative if labels.get("position", "").isdecimal()}
+    caches = [labels for name, labels, _ in series if name == _ENGINES_OWN]
     drafts = True if speculative else False if caches else None
     return EngineMetrics(started, drafts, len(places) or None, shared(caches))
 
 
-def _series(text: str) -> Iterator[Series]:
+def _series(text: str) -> Iterator[tuple[str, dict[str, str], float]]:
+    """Yields name, labels and value of each line of metrics."""
     for line in text.splitlines():
         match = _LINE.match(line)
         if match is None:
@@ -432,4 +425,4 @@ def _series(text: str) -> Iterator[Series]:
         except ValueError:
             continue
         if isfinite(value):  # nan would be another value each time
-            yield Series(match[1], dict(_LABEL.findall(match[2] or "")), value)
+            yield match[1], dict(_LABEL.findall(match[2] or "")), value

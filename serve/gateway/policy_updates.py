@@ -5,12 +5,12 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from policies import Advisory, Policy
 from policies.freshness import EXPIRED, without_knowledge
 from serve.config.compiled_policy import SignedIndex, compile_for, read_advisories, signed_index
-from serve.config.gateway import GatewayConfig, PolicyConfig
+from serve.config.gateway import GatewayConfig, LoadMode, PolicyConfig
 from serve.config.signature import SIGNED
 from serve.config.signed_verdicts import QualifiedEngine, read_qualifications
 from serve.errors import ConfigError
@@ -25,7 +25,6 @@ FACTS_RETRY_S = 1.0  # until every pool has reported once
 PERIOD_S = 10.0  # between looks at a folder
 _UPDATABLE = frozenset({"policy", "version", "least_replicas"})
 
-Mode = Literal["off", "observe", "route"]
 Stamp = frozenset[tuple[str, int, int, int]]
 
 
@@ -64,7 +63,7 @@ class PolicyUpdates:
         scale: Scale,
         pools: Mapping[PoolKey, Pool],
         adopt: Callable[[Policy], None],
-        switch_load: Callable[[Mode], None],
+        switch_load: Callable[[LoadMode], None],
         shadows: Shadows | NullShadows = NULL_SHADOWS,
     ) -> None:
         self.facts: dict[PoolKey, dict[str, Any]] = {}

@@ -8,7 +8,7 @@ import re
 import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 
@@ -17,7 +17,7 @@ from policies.acceptance import Acceptance, AnswerLength
 from policies.classes import class_of_names
 from policies.ranking import PoolLoad, Prompt, RankedOption, price_of_time, ranked, value
 from policies.step_times import PUBLISHED, StepModel, step_times
-from serve.config.gateway import GatewayConfig
+from serve.config.gateway import GatewayConfig, LoadMode
 from serve.errors import ConfigError
 from serve.load.exploration import Exploration, Hope
 from serve.load.learned import Learned, LoadReport, PoolKey
@@ -41,8 +41,6 @@ _FRAMES = 4  # enough for a stream's last chunk and its end
 _END_BYTES = 256 * 1024
 _MOST = 10**9  # no answer has as many tokens
 _Count = Annotated[int, msgspec.Meta(ge=0, lt=_MOST)]
-
-
 # Shorter answers are mostly prefill and waiting; their step times would be too long.
 _LEARNED_STEPS = 50
 
@@ -252,7 +250,7 @@ class LiveLoad:
             self._size((facts.model, facts.pool))
         self._rankings.clear()
 
-    def switch(self, mode: Literal["off", "observe", "route"]) -> None:
+    def switch(self, mode: LoadMode) -> None:
         """Puts candidates into another order from now on, or only counts: as `observe` does, and `off`."""
         self.routes = mode == "route"
 
@@ -462,7 +460,7 @@ class NullLoad:
     def adopt(self, policy: Policy) -> None:
         """Does nothing."""
 
-    def switch(self, mode: Literal["off", "observe", "route"]) -> None:
+    def switch(self, mode: LoadMode) -> None:
         """Stays off.
 
         Raises:

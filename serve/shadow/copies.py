@@ -134,12 +134,8 @@ class Shadows:
 
     def adopt(self, learned: Learned) -> None:
         """Takes what the candidates' engines have told of themselves, by which a copy has the salt of its tenant."""
-        config = self._config
-        self._attempts.adopt(
-            config.facts_now(each, learned.get((each.model, each.pool), {}))
-            for each in config.pool_facts()
-            if config.is_candidate(each.model, each.pool)
-        )
+        keys = [(model, shadow.candidate.pool) for model, shadow in self._shadows.items()]
+        self._attempts.adopt(self._config.facts_now(self._config.facts_of(*key), learned.get(key, {})) for key in keys)
 
     def begins(self, request: RoutedRequest) -> None:
         """Draws whether a guarded request that begins is to be copied."""
@@ -187,15 +183,10 @@ class Shadows:
 
     def totals(self) -> Iterator[tuple[tuple[str, str, str], int]]:
         """Yields (model, pool, outcome) and the number of such answers."""
-        for (model, shadow), totals in self._totals().items():
-            for outcome, number in totals.items():
-                yield (model, shadow, outcome), number
-
-    def _totals(self) -> Mapping[tuple[str, str], Counter[str]]:
-        totals: defaultdict[tuple[str, str], Counter[str]] = defaultdict(Counter)
+        totals: Counter[tuple[str, str, str]] = Counter()
         for (model, pool, _), tally in self._tallies.items():
-            totals[model, pool] += tally.outcomes
-        return totals
+            totals.update({(model, pool, outcome): number for outcome, number in tally.outcomes.items()})
+        yield from totals.items()
 
     async def close(self) -> None:
         """Gives up the copies that are under way."""
@@ -255,17 +246,13 @@ class Shadows:
             return observed.guard.verdicts[0] if observed.guard.verdicts else None
 
 
-def _shadows(config: GatewayConfig) -> Mapping[str, _Shadow]:
-    facts = {(each.model, each.pool): each for each in config.pool_facts()}
-    return {
-        name: _Shadow(
-            model.shadow,
-            Candidate(model.shadow.pool, opt_out=False, speculative=facts[name, model.shadow.pool].speculative),
-            model.model_copy(update={"guard": replace(model.guard, mode="observe")}),
-        )
-        for name, model in config.models.items()
-        if model.shadow is not None
-    }
+def _shadows(config: GatewayConfig) -> Iterator[tuple[str, _Shadow]]:
+    for name, model in config.models.items():
+        if model.shadow is not None:
+            speculative = config.facts_of(name, model.shadow.pool).speculative
+            candidate = Candidate(model.shadow.pool, opt_out=False, speculative=speculative)
+            observed = model.model_copy(update={"guard": replace(model.guard, mode="observe")})
+            yield name, _Shadow(model.shadow, candidate, observed)
 
 
 def _copy_of(request: RoutedRequest, candidate: Candidate) -> RoutedRequest:

@@ -197,3 +197,11 @@ def test_policy_settings_that_make_no_sense_are_refused(policy: dict[str, Any], 
 def test_a_header_that_must_not_pass_cannot_be_listed(name: str) -> None:
     with pytest.raises(ConfigError, match=r"requests\.pass_headers"):
         GatewayConfig.parse({**config(), "requests": {"pass_headers": [name]}})
+
+
+def test_a_fact_that_is_null_states_nothing_and_the_engine_tells_it() -> None:
+    args = config(engine_args={"model": "x"}, facts={"engine_version": None, "tool_parser": "hermes"})
+    parsed = GatewayConfig.parse(args)
+    assert parsed.models["m"].pools["p"].facts == {"tool_parser": "hermes"}
+    now = parsed.facts_now(parsed.facts_of("m", "p"), {"engine_version": "9.9", "tool_parser": "none"})
+    assert (now.engine_version, now.tool_parser) == ("9.9", "hermes")

@@ -471,14 +471,15 @@ class Shortlist(NamedTuple):
 
 def shortlisted(case: RequestCase, stages: Iterable[Callable[[RequestCase, Shortlist], Shortlist]]) -> Shortlist:
     """Returns what the stages leave of all options. The stages apply in their order."""
-    shortlist = Shortlist(tuple(Contender(each, _candidate(each)) for each in case.model_policy.options))
+    shortlist = Shortlist(
+        tuple(
+            Contender(each, Candidate(each.pool, each.mode == "opt_out", each.mode == "speculative"))
+            for each in case.model_policy.options
+        )
+    )
     for applied in stages:
         shortlist = applied(case, shortlist)
     return shortlist
-
-
-def _candidate(option: ServingOption) -> Candidate:
-    return Candidate(option.pool, option.mode == "opt_out", option.mode == "speculative")
 
 
 def _reason(rule: Rule, mask: int, optimistic: bool, overruled: bool) -> Reason:

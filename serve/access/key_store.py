@@ -66,7 +66,6 @@ class KeyStore:
 
     Args:
         folder: Of the file, made if it is missing; None keeps everything in memory.
-        clock: Unix time in seconds.
         mends: Whoever opens it is its owner: a damaged file is put aside, and the copy of the last change used instead.
 
     Raises:

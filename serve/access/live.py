@@ -37,12 +37,7 @@ class _Source(Protocol):
 
 
 class _Store:
-    """The store of keys, asked for what has changed since its version that is known here.
-
-    Args:
-        link: The way to what has `KeyStore.sync_keys`.
-        ring: Takes the changes over.
-    """
+    """The store of keys, asked for what has changed since its version that is known here; see `KeyStore.sync_keys`."""
 
     def __init__(self, link: Link, ring: KeyRing) -> None:
         self._link = link
@@ -131,7 +126,6 @@ class LiveAccess:
     """The keys of one process, kept up to date by `run`. Access is required.
 
     Args:
-        config: Says where keys come from.
         store: The way to what has `KeyStore.sync_keys`; None without a store.
         own: The store, if it is this process's to close.
 

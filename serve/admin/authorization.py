@@ -108,9 +108,6 @@ class Authorized:
     """An ASGI app around another that serves the routes of a table, to those who may use them.
 
     Args:
-        app: Serves all routes of the table.
-        rules: The table.
-        authenticate: Returns the principal of a request, given its headers.
         on_refusal: Told of requests that lack a key or a scope, or that a page of another site makes: their scope,
             headers, principal if known, and error.
         names: By which this server may be asked for, beside addresses and `localhost`; None for any.

@@ -524,12 +524,8 @@ def first_of(names: Sequence[str], most: int = _MOST_NAMES) -> str:
 
 
 def _effects(decision: Decision, advisories: dict[str, Advisory], *, usual: bool) -> Iterator[tuple[str, str, str]]:
-    """Yields (advisory, level, effect) for each advisory that influenced the decision.
-
-    Args:
-        decision: On a request.
-        advisories: By id.
-        usual: Users send such requests, so that they need a pool; for others it is enough to know.
+    """Yields (advisory, level, effect) for each advisory that influenced the decision. Users send the usual requests,
+    so that these need a pool; of others it is enough to know.
     """
     uncovered = "error" if usual else "warning"
     for reason in decision.reasons:

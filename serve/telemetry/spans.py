@@ -1,4 +1,7 @@
-"""Spans as OpenTelemetry's conventions have them. None holds content: of a failure they have the kind alone."""
+"""Spans as OpenTelemetry's conventions have them, and their exporters.
+
+None holds content: of a failure they have the kind alone.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager

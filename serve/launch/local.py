@@ -160,9 +160,9 @@ def cluster(
                 wait_for_applications_running=False,
             )
             # Not `session_latest`: that link is the newest cluster's on this machine.
-            _wait_until_running(
-                say, Path(context.address_info["session_dir"]) / "logs" / "serve", stop or threading.Event()
-            )
+            logs, stopping = Path(context.address_info["session_dir"]) / "logs", stop or threading.Event()
+            if not while_alive(_ray_lives, lambda: _wait_until_running(say, logs / "serve", stopping)):
+                raise ConfigError(f"Ray has died while the pools came up; its logs are under {logs}")
             yield f"http://127.0.0.1:{port}"
             say("streams under way finish first; Ctrl-C again stops at once")
             while_alive(_ray_lives, lambda: _drain(config))
@@ -183,11 +183,24 @@ def _interpreter(path: str) -> dict[str, str]:
 def while_alive(lives: Callable[[], bool], ask: Callable[[], None]) -> bool:
     """Asks Ray something, and waits for it while Ray lives, which never answers otherwise. Returns False if it was
     waited for in vain.
+
+    Raises:
+        Exception: Whatever `ask` raises.
     """
-    asking = threading.Thread(target=ask, name="ask-ray", daemon=True)
+    failed: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            ask()
+        except BaseException as error:  # noqa: BLE001 - raised where it is waited for
+            failed.append(error)
+
+    asking = threading.Thread(target=run, name="ask-ray", daemon=True)
     asking.start()
     while asking.is_alive() and lives():
         asking.join(_LOOK_S)
+    for error in failed:
+        raise error
     return not asking.is_alive()
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from serve.errors import ConfigError
 from serve.launch.local import cause_of, node_environment, prepared_environment, while_alive
 
 
@@ -85,3 +86,11 @@ def test_nobody_waits_for_a_ray_that_has_died() -> None:
 
     assert not while_alive(lambda: not died.is_set(), ask)
     never.set()
+
+
+def test_what_fails_in_ray_is_raised_where_it_is_waited_for() -> None:
+    def ask() -> None:
+        raise ConfigError("the pool could not start")
+
+    with pytest.raises(ConfigError, match="could not start"):
+        while_alive(lambda: True, ask)

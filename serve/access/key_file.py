@@ -35,7 +35,6 @@ class TenantRow(_Row):
     priority_ceiling: RequestPriority = "interactive"
 
     def tenant(self, name: str) -> Tenant:
-        """Returns the tenant of that name with these terms."""
         return Tenant(name, self.weight, self.limits, self.model_limits, self.priority_ceiling)
 
 
@@ -110,8 +109,6 @@ class KeyRow(KeyTerms):
 
 
 class KeyFile(_Row):
-    """The whole file."""
-
     tenants: dict[TenantName, TenantRow] = Field(default_factory=dict)
     keys: tuple[KeyRow, ...] = ()
 

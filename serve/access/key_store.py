@@ -206,7 +206,6 @@ class KeyStore:
             witness()
 
     def tenants(self) -> tuple[Tenant, ...]:
-        """Returns the tenants that have terms of their own, by name."""
         rows = self._db.execute("SELECT terms FROM tenants WHERE NOT removed ORDER BY name")
         return tuple(_read(terms, Tenant) for (terms,) in rows)
 

@@ -65,7 +65,6 @@ class TokenVerifier:
 
     @property
     def knows_keys(self) -> bool:
-        """True once the provider's keys are known."""
         return self._keys is not None
 
     def adopt(self, keys: Mapping[str, jwt.PyJWK]) -> None:

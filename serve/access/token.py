@@ -23,7 +23,6 @@ _BEARER = "bearer "
 
 
 def new_id() -> str:
-    """Returns a random id for a key."""
     return _random(_ID_CHARACTERS)
 
 

@@ -27,8 +27,6 @@ _PORT_TIMEOUT_S = 60.0  # for the admin API of an older configuration to leave t
 
 
 class AdminApi:
-    """The deployment."""
-
     async def __init__(self, config: dict[str, Any]) -> None:  # type: ignore[misc]  # Ray Serve awaits it
         parsed = GatewayConfig.parse(config)
         admin = parsed.admin

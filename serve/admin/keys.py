@@ -29,16 +29,12 @@ _TENANT_NAME = TypeAdapter[str](TenantName)
 
 
 class RotationBody(BaseModel):
-    """The body of a rotation."""
-
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     grace_s: Annotated[float, Field(ge=0, le=90 * 24 * 3600)] = GRACE_S
 
 
 class KeysApi:
-    """The routes."""
-
     def __init__(self, store: KeyStore, audit: Audit, models: Collection[str]) -> None:
         self._store = store
         self._audit = audit

@@ -65,8 +65,6 @@ class Orders:
 
 
 class LoneGateway:
-    """A gateway replica and its listener."""
-
     def __init__(self, written: GatewayConfig, replica: GatewayReplica, listener: Listener) -> None:
         self._written = written
         self._replica = replica
@@ -171,7 +169,6 @@ def run_alone(
 
 
 def log_to_stderr(verbose: bool) -> None:
-    """Prints what this process logs."""
     handler = logging.StreamHandler()
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     logger = logging.getLogger("ray.serve")

@@ -68,8 +68,6 @@ class Placement:
 
 @dataclass(frozen=True, slots=True)
 class CheckReport:
-    """Findings, placement and memory estimates of one cluster file."""
-
     config_path: Path | None
     config: GatewayConfig | None
     nodes: tuple[Node, ...]

@@ -195,7 +195,6 @@ def estimate(
 
 
 def tensor_parallel(engine_args: Mapping[str, Any]) -> int:
-    """Returns the number of GPUs among which each layer is divided."""
     return int(engine_args.get("tensor_parallel_size") or engine_args.get("tensor-parallel-size") or 1)
 
 

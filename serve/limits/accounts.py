@@ -359,7 +359,6 @@ def show_limits(metrics: Metrics, accounts: Accounts) -> None:
                     yield (standing.tenant, kind), value
 
     def of_tenants(field: str, value: Callable[[Standing], float]) -> Reading:
-        """Reads a number of each tenant that has a limit."""
         return lambda: (
             ((standing.tenant,), value(standing))
             for standing in accounts.standings()

@@ -361,7 +361,6 @@ def _json_bytes(value: Raw, long: LongJson | None) -> int:
 
 
 def _without_blanks(text: bytes) -> int:
-    """Returns how many bytes are no blanks."""
     if len(text) <= PIECE_BYTES:
         return len(text.translate(None, _BLANK))
     starts = range(0, len(text), PIECE_BYTES)

@@ -48,16 +48,13 @@ class Spending:
         self._unreported: dict[str, float] = {}
 
     def add(self, scope: str, cost: float) -> None:
-        """Counts what a request has cost."""
         self._unreported[scope] = self._unreported.get(scope, 0.0) + cost
 
     def of(self, scope: str) -> float:
-        """Returns what a scope has spent in this month."""
         self._turn()
         return self._known(scope)
 
     def is_over(self, quota: Quota) -> bool:
-        """Returns whether nothing is left of a quota."""
         # Most requests find enough left, in whatever month that is: only one that does not looks at the calendar.
         return self._known(quota.scope) >= quota.limit and self.of(quota.scope) >= quota.limit
 

@@ -42,7 +42,6 @@ class _Slice:
         self._asked = 0.0  # by the report that is under way
 
     def amount(self, cost: float) -> float:
-        """Returns what a request of a cost takes."""
         return cost if self.kind == "tokens" else 1.0
 
     def _take_needs(self) -> tuple[float, float, float]:
@@ -149,7 +148,6 @@ class RateSlice(_Slice):
         return self._demand_per_s
 
     def adopt(self, grant: Grant, now_s: float) -> None:
-        """Takes what the ledger gives."""
         self.held += grant.amount
         self.level = grant.level
         self._share = grant.share
@@ -221,7 +219,6 @@ class SeatSlice(_Slice):
         return True
 
     def free(self, seats: float = 1.0) -> None:
-        """Frees seats that were taken."""
         self.held += seats
         self.in_use -= seats
         self._refused_s = 0.0
@@ -252,7 +249,6 @@ class SeatSlice(_Slice):
         return Holding(self.terms, self.held + self.in_use, level=self.level, needed=needed, wanted=others + ahead)
 
     def adopt(self, grant: Grant, now_s: float) -> None:
-        """Takes the seats that the ledger gives."""
         self.held += grant.amount
         self.level = grant.level
         if self._asked and grant.wait_s:

@@ -34,7 +34,6 @@ class Usage(Struct, frozen=True, gc=False):
         return Usage(self.input + kept_tokens, self.cached, max(0, self.output - kept_tokens), self.told)
 
     def cost(self, weights: TokenWeights) -> float:
-        """Returns the weighted tokens."""
         fresh = self.input - self.cached
         return weights.input * fresh + weights.cached * self.cached + weights.output * self.output
 

@@ -164,7 +164,6 @@ class Telemetry:
         return ((labels, sums[number]) for labels, sums in self._answers.items())
 
     def waited(self, waited_s: float, model: str, pool: str, priority: str) -> None:
-        """Records that a request waited for a slot."""
         self._slot_wait(model, pool, priority).observe(waited_s)
 
     def retried(self, pool: str) -> None:
@@ -199,7 +198,6 @@ class Telemetry:
                 self._history(model, mode, kind).inc(count)
 
     def shutdown(self) -> None:
-        """Sends what is still buffered."""
         self.log.close()
         if self._provider is not None:
             self._provider.shutdown()

@@ -233,7 +233,6 @@ def _model(policy: Policy, name: str) -> dict[str, Any]:
 
 
 def _requests(policy: Policy, model: str) -> Iterator[RequestFeatures]:
-    """Yields all requests that are tried."""
     yield from _usual(model)
     yield from _further(policy, model)
 

@@ -24,7 +24,7 @@ from serve.errors import ConfigError, InvalidApiKeyError, SharedStateError
 _MAX_TOKEN_BYTES = 16 * 1024
 _MAX_KNOWN = 10_000  # the oldest are forgotten, and verified again
 _LEEWAY_S = 10.0  # for clocks that differ
-_FETCH_LIMIT_S = 10.0
+_FETCH_S = 10.0
 _MAX_DOCUMENT_BYTES = 1024 * 1024
 _DISCOVERY_PATH = "/.well-known/openid-configuration"
 _RETRY_AFTER_S = 2.0
@@ -155,13 +155,13 @@ def read_provider_keys(path: Path) -> Mapping[str, jwt.PyJWK]:
     return _keys_in(document, str(path))
 
 
-def fetch_provider_keys(config: OidcConfig, limit_s: float = _FETCH_LIMIT_S) -> Mapping[str, jwt.PyJWK]:
-    """Returns the keys that a provider publishes, by id. Blocks for `limit_s` at most, once an address of it answers.
+def fetch_provider_keys(config: OidcConfig, within_s: float = _FETCH_S) -> Mapping[str, jwt.PyJWK]:
+    """Returns the keys that a provider publishes, by id. Blocks for `within_s` at most, once an address of it answers.
 
     Raises:
         ConfigError: They can't be fetched or read.
     """
-    ends_s = time.monotonic() + limit_s
+    ends_s = time.monotonic() + within_s
     url = config.jwks_url or _keys_url(config.issuer, ends_s)
     return _keys_in(_fetched(url, ends_s), url)
 

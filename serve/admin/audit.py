@@ -240,9 +240,9 @@ class AuditLog:
         self._recent.append(json.loads(line))
         log.info("audit %s", line.decode())
 
-    def recent(self, limit: int) -> list[dict[str, Any]]:
+    def recent(self, count: int) -> list[dict[str, Any]]:
         """Returns the newest lines of this process's life, newest first."""
-        return list(self._recent)[::-1][:limit]
+        return list(self._recent)[::-1][:count]
 
     @property
     def failing(self) -> bool:

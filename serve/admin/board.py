@@ -182,13 +182,13 @@ def _acceptance(snapshots: Iterable[Mapping[str, Any]]) -> dict[PoolName, dict[s
     return dict(found)
 
 
-def _cells(snapshots: Iterable[Mapping[str, Any]], limit: int) -> dict[PoolName, list[dict[str, Any]]]:
+def _cells(snapshots: Iterable[Mapping[str, Any]], most: int) -> dict[PoolName, list[dict[str, Any]]]:
     """Returns the cells of each pool; all replicas share one detector, so one of them has seen it all."""
     found: defaultdict[PoolName, list[dict[str, Any]]] = defaultdict(list)
     known: list[dict[str, Any]] = max((snapshot["cells"] for snapshot in snapshots), key=len, default=[])
     for cell in sorted(known, key=lambda each: (each["status"] != "quarantined", -each["answers"])):
         cells = found[cell["model"], cell["pool"]]
-        if len(cells) < limit:
+        if len(cells) < most:
             row = {name: cell[name] for name in _CELL}
             cells.append({**row, "why": row["why"][:_MAX_WHY]} | _rounded(row))
     return dict(found)

@@ -32,7 +32,7 @@ def write_whole(file: IO[bytes], data: bytes) -> None:
         data = data[file.write(data) :]
 
 
-def read_regular(path: Path, limit_bytes: int) -> bytes:
+def read_regular(path: Path, most_bytes: int) -> bytes:
     """Returns the content of a file.
 
     Raises:
@@ -40,8 +40,8 @@ def read_regular(path: Path, limit_bytes: int) -> bytes:
     """
     with open_regular(path) as file:
         parts = bytearray()
-        while len(parts) <= limit_bytes and (part := file.read(limit_bytes + 1 - len(parts))):
+        while len(parts) <= most_bytes and (part := file.read(most_bytes + 1 - len(parts))):
             parts += part
-    if len(parts) > limit_bytes:
-        raise OSError(errno.EFBIG, f"it has more than {limit_bytes} bytes", str(path))
+    if len(parts) > most_bytes:
+        raise OSError(errno.EFBIG, f"it has more than {most_bytes} bytes", str(path))
     return bytes(parts)

@@ -253,8 +253,8 @@ def _containers(document: Document, config: GatewayConfig) -> Iterator[ClusterFi
             yield ClusterFinding("error", about, text)
         cache_gib = _shared_cache_gib(model.engine_args_of(pool))
         if shared_gib is not None and cache_gib > shared_gib:
-            limit = f"--shm-size {shared_gib:g}g of docker.{role}_run_options"
-            yield ClusterFinding("error", about, f"mm-processor-cache-gb {cache_gib:g} does not fit in {limit}")
+            size = f"--shm-size {shared_gib:g}g of docker.{role}_run_options"
+            yield ClusterFinding("error", about, f"mm-processor-cache-gb {cache_gib:g} does not fit in {size}")
 
 
 def _unmounted(models: Iterable[str | None], volumes: Collection[str]) -> list[str]:

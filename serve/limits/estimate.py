@@ -233,7 +233,7 @@ def size_of(body: bytes, request: CompletionRequest, features: RequestFeatures) 
     most, other = request.max_tokens, request.max_completion_tokens
     max_output = None if most is NONE else whole_number(most)
     if other is not NONE:  # the larger of the two, since engines differ in which of them they obey
-        max_output = max((limit for limit in (max_output, whole_number(other)) if limit is not None), default=None)
+        max_output = max((each for each in (max_output, whole_number(other)) if each is not None), default=None)
     return RequestSize(
         text_bytes, token_ids, media, prompts, answers, max_output, features.stream, len(body), unsure_bytes
     )

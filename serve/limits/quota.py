@@ -19,12 +19,12 @@ class Quota(NamedTuple):
 
     Attributes:
         scope: As of `LimitId`.
-        limit: In weighted tokens.
+        tokens: Weighted ones, of a month.
         shadow: It is counted, and refuses nothing.
     """
 
     scope: str
-    limit: int
+    tokens: int
     shadow: bool
 
 
@@ -56,14 +56,14 @@ class Spending:
 
     def is_over(self, quota: Quota) -> bool:
         # Most requests find enough left, in whatever month that is: only one that does not looks at the calendar.
-        return self._known(quota.scope) >= quota.limit and self.of(quota.scope) >= quota.limit
+        return self._known(quota.scope) >= quota.tokens and self.of(quota.scope) >= quota.tokens
 
     def refusal(self, quota: Quota) -> QuotaError:
         """Returns the error for a request whose quota is over. It says when the next month begins."""
         kind, _, name = quota.scope.partition(":")
         begins = _end_of(self._month)  # and not that of the clock, which may have struck since `is_over`
         message = (
-            f"The quota of {quota.limit} weighted tokens a month for the {kind} {name!r} is spent "
+            f"The quota of {quota.tokens} weighted tokens a month for the {kind} {name!r} is spent "
             f"({self._known(quota.scope):.0f}). A new one begins on {begins:%Y-%m-%d}, by UTC."
         )
         return QuotaError(message, retry_after_s=max(_SOONEST_S, (begins - self._calendar()).total_seconds()))

@@ -45,7 +45,7 @@ class RequestLog:
     ) -> None:
         self.on = config.log_requests is not None
         self._share = config.log_requests or 0.0
-        self._limit = config.warnings_per_minute
+        self._most_warnings = config.warnings_per_minute
         self._draw = draw
         self._later = later
         self._warned: Counter[tuple[Place, str]] = Counter()
@@ -65,7 +65,7 @@ class RequestLog:
         if not self._warned[key]:
             self._later(_MINUTE_S, lambda: self._minute_over(key))
         self._warned[key] += 1
-        if self._warned[key] <= self._limit:
+        if self._warned[key] <= self._most_warnings:
             model, pool = where
             fields = {"request_id": request_id, "model": model, "pool": pool, "kind": kind}
             log.warning("%s/%s: %s", model, pool, detail, extra=fields)
@@ -93,7 +93,7 @@ class RequestLog:
             self._minute_over(key)
 
     def _minute_over(self, key: tuple[Place, str]) -> None:
-        unsaid = self._warned.pop(key, 0) - self._limit
+        unsaid = self._warned.pop(key, 0) - self._most_warnings
         if unsaid > 0:
             (model, pool), kind = key
             fields = {"model": model, "pool": pool, "kind": kind, "suppressed": unsaid}

@@ -186,7 +186,7 @@ def dripping(provider: Provider) -> Iterator[Provider]:
 def test_a_provider_whose_answer_drips_is_given_up_in_time(dripping: Provider) -> None:
     begun_s = time.monotonic()
     with pytest.raises(ConfigError, match="can't be fetched"):
-        fetch_provider_keys(config(dripping), limit_s=0.5)
+        fetch_provider_keys(config(dripping), within_s=0.5)
     assert time.monotonic() - begun_s < 5
     assert dripping.asked == [DISCOVERY]
 

@@ -182,16 +182,8 @@ def _verdict_row(row: dict[str, Any]) -> Sequence[str]:
     bad = f"{row['candidate_bad']}, {row['served_bad']}, {row['both_bad']}"
     bounds = f"{row['difference']:+.2%} ({row['at_least']:+.2%} to {row['at_most']:+.2%})"
     time = f"its {row['candidate_mean_s']:.2f} s, ours {row['served_mean_s']:.2f} s"
-    return (
-        row["model"],
-        row["pool"],
-        row["request_class"] or "all",
-        row["verdict"],
-        str(row["pairs"]),
-        bad,
-        bounds,
-        time,
-    )
+    subject = (row["model"], row["pool"], row["request_class"] or "all")
+    return (*subject, row["verdict"], str(row["pairs"]), bad, bounds, time)
 
 
 def usage(

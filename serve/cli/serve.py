@@ -24,7 +24,7 @@ from serve.config.exposure import open_gateway
 from serve.config.gateway import GatewayConfig
 from serve.config.lint import contradictions, missing_folders, unknown_options
 from serve.errors import ConfigError
-from serve.launch.alone import log_to_stderr, needs_ray, run_alone
+from serve.launch.alone import log_to_stderr, needs_ray, run_alone, serve_alone
 from serve.launch.local import Progress, cluster, prepared_environment
 from serve.launch.ports import claim_admin_port, require_free
 from serve.launch.supervisor import supervise
@@ -133,7 +133,10 @@ def run_here(config: GatewayConfig, path: Path | None, serving: Serving) -> None
     _tell_of_advisories(parsed)
     if path is not None:
         _tell_of_unknown_methods(parsed, path)
-    run_alone(parsed, serving.host, serving.port, path, _print, serving.stop_with_parent, config)
+    run_alone(
+        lambda orders: serve_alone(parsed, serving.host, serving.port, path, _print, orders, config),
+        serving.stop_with_parent,
+    )
 
 
 def _wants_ray(config: GatewayConfig, path: Path, asked: bool | None) -> bool:

@@ -4,7 +4,7 @@ import asyncio
 import logging
 import os
 import signal
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -145,27 +145,19 @@ async def serve_alone(
         await gateway.drain(config.graceful_shutdown_timeout_s, orders.stop)
 
 
-def run_alone(
-    config: GatewayConfig,
-    host: str,
-    port: int,
-    path: Path | None,
-    say: Callable[[str], None],
-    stop_with_parent: bool = False,
-    written: GatewayConfig | None = None,
-) -> None:
+def run_alone(serve: Callable[[Orders], Awaitable[None]], stop_with_parent: bool) -> None:
     """Serves until a signal says otherwise. With `stop_with_parent`, it stops also when the process that started this
     one dies.
     """
 
-    async def serve() -> None:
+    async def run() -> None:
         orders = Orders()
         orders.listen()
         if stop_with_parent and not ask_at_death_of(os.getppid()):
             orders.drain.set()
-        await serve_alone(config, host, port, path, say, orders, written)
+        await serve(orders)
 
-    uvloop.run(serve())
+    uvloop.run(run())
 
 
 def log_to_stderr(verbose: bool) -> None:

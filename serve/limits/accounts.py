@@ -367,47 +367,30 @@ def show_limits(metrics: Metrics, accounts: Accounts) -> None:
 
     tally = accounts.tally
     metrics.read(
-        "counter",
-        "specgate_tokens_total",
-        "Tokens by tenant and kind; tenants beyond the 200th as `other`",
-        ["tenant", "model", "kind"],
-        tally.tokens.items,
-    )
+        "counter", "specgate_tokens_total", "Tokens by tenant and kind; tenants beyond the 200th as `other`",
+        ["tenant", "model", "kind"], tally.tokens.items,
+    )  # fmt: skip
     metrics.read(
-        "counter",
-        "specgate_limits_refused_total",
-        "Requests that a limit refused, or would have (`shadow`)",
-        ["tenant", "limit", "mode"],
-        tally.refused.items,
-    )
+        "counter", "specgate_limits_refused_total", "Requests that a limit refused, or would have (`shadow`)",
+        ["tenant", "limit", "mode"], tally.refused.items,
+    )  # fmt: skip
     metrics.read(
-        "counter",
-        "specgate_limits_used_total",
-        "Requests and weighted tokens, as limits count them",
-        ["tenant", "limit"],
-        tally.used.items,
-    )
+        "counter", "specgate_limits_used_total", "Requests and weighted tokens, as limits count them",
+        ["tenant", "limit"], tally.used.items,
+    )  # fmt: skip
     metrics.read(
-        "gauge",
-        "specgate_limits_limit",
+        "gauge", "specgate_limits_limit",
         "Limits of tenants: `requests` and `tokens` per minute, `concurrency`, weighted tokens per `month`",
-        ["tenant", "limit"],
-        limits,
-    )
+        ["tenant", "limit"], limits,
+    )  # fmt: skip
     metrics.read(
-        "gauge",
-        "specgate_limits_in_use",
-        "Requests under way of tenants with a limit of concurrency",
-        ["tenant"],
+        "gauge", "specgate_limits_in_use", "Requests under way of tenants with a limit of concurrency", ["tenant"],
         of_tenants("concurrency", lambda standing: standing.in_use),
-    )
+    )  # fmt: skip
     metrics.read(
-        "gauge",
-        "specgate_limits_month_spent",
-        "Weighted tokens of this month, of tenants with a quota",
-        ["tenant"],
+        "gauge", "specgate_limits_month_spent", "Weighted tokens of this month, of tenants with a quota", ["tenant"],
         of_tenants("tokens_per_month", lambda standing: standing.spent),
-    )
+    )  # fmt: skip
     metrics.read(
         "gauge", "specgate_ledger_age_seconds",
         "Time since the ledger of limits, or its store, last answered",

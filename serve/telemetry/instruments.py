@@ -66,13 +66,9 @@ class Telemetry:
             log.warning("OTEL_METRICS_EXPORTER has no effect: have a collector scrape /metrics of the admin API")
         self.metrics = metrics = Metrics()
         self._requests = metrics.tally(
-            "specgate_requests_total",
-            "Requests by model, pool, speculation and outcome",
-            "model",
-            "pool",
-            "speculative",
-            "status",
-        )
+            "specgate_requests_total", "Requests by model, pool, speculation and outcome", "model", "pool",
+            "speculative", "status",
+        )  # fmt: skip
         self._errors = metrics.counter(
             "specgate_errors_total", "Requests that failed, by model, HTTP status and cause", "model", "status", "cause"
         )  # fmt: skip
@@ -88,41 +84,26 @@ class Telemetry:
             _ANSWER_LABELS, partial(self._each_answer, 1),
         )  # fmt: skip
         self._duration = metrics.histogram(
-            "specgate_request_duration_seconds",
-            "From the request to the last byte",
-            _DURATION_BUCKETS_S,
-            "model",
-            "pool",
-            "speculative",
-            "status",
-        )
+            "specgate_request_duration_seconds", "From the request to the last byte", _DURATION_BUCKETS_S, "model",
+            "pool", "speculative", "status",
+        )  # fmt: skip
         self._first_token = metrics.histogram(
-            "specgate_time_to_first_token_seconds",
-            "From the request to the first byte of a streamed answer",
-            _DURATION_BUCKETS_S,
-            "model",
-            "pool",
-        )
+            "specgate_time_to_first_token_seconds", "From the request to the first byte of a streamed answer",
+            _DURATION_BUCKETS_S, "model", "pool",
+        )  # fmt: skip
         self._slot_wait = metrics.histogram(
-            "specgate_slot_wait_seconds",
-            "Time for a slot, of the requests that waited over 1 ms for one",
-            _DURATION_BUCKETS_S,
-            "model",
-            "pool",
-            "priority",
-        )
+            "specgate_slot_wait_seconds", "Time for a slot, of the requests that waited over 1 ms for one",
+            _DURATION_BUCKETS_S, "model", "pool", "priority",
+        )  # fmt: skip
         self._retries = metrics.counter(
             "specgate_retries_total",
             "Attempts that failed, or found no slot, before the first byte, and were followed by another",
             "pool",
         )
         self._decisions = metrics.tally(
-            "specgate_decisions_total",
-            "Requests by the reasons of their decision; empty without one",
-            "model",
-            "pool",
-            "reason",
-        )
+            "specgate_decisions_total", "Requests by the reasons of their decision; empty without one", "model",
+            "pool", "reason",
+        )  # fmt: skip
         self._history = metrics.counter(
             "specgate_history_malformed_total", "Malformed calls of earlier turns", "model", "mode", "kind"
         )  # fmt: skip

@@ -1,6 +1,7 @@
 """The gateway's whole configuration: one frozen pydantic model, given as `args` of the Serve config."""
 
 import dataclasses
+import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -83,7 +84,7 @@ class AdminConfig(_Strict):
         if self.audit_key_file is not None:
             if self.audit_dir is None:
                 raise ValueError("audit_key_file seals the log in audit_dir, which is not set")
-            if Path(self.audit_key_file).is_relative_to(self.audit_dir):
+            if _is_within(Path(self.audit_key_file), self.audit_dir):
                 raise ValueError("audit_key_file is in audit_dir: whoever can write there could seal lines of his own")
         return self
 
@@ -94,7 +95,7 @@ class AdminConfig(_Strict):
         if self.audit_dir is None or state_dir is None:
             return None
         path = Path(state_dir) / "audit.key"
-        return None if path.is_relative_to(self.audit_dir) else path
+        return None if _is_within(path, self.audit_dir) else path
 
     @property
     def url(self) -> str:
@@ -406,6 +407,10 @@ class GatewayConfig(_Strict):
         args = model.engine_args_of(pool_name) if pool.kind == "vllm" else {}
         family = None if model.family == UNKNOWN else model.family
         return facts_from_engine_args(model_name, pool_name, family, model.version, args, overrides, pool.env)
+
+
+def _is_within(path: Path, folder: str) -> bool:
+    return Path(os.path.abspath(path)).is_relative_to(os.path.abspath(folder))  # also by way of `..`
 
 
 def args_of(document: Mapping[str, Any], source: str | Path = "config") -> Mapping[str, Any]:

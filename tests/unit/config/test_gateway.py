@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from policies import Override
-from serve.config.gateway import GatewayConfig
+from serve.config.gateway import AdminConfig, GatewayConfig
 from serve.errors import ConfigError
 
 ROOT = Path(__file__).parents[3]
@@ -205,3 +205,15 @@ def test_a_fact_that_is_null_states_nothing_and_the_engine_tells_it() -> None:
     assert parsed.models["m"].pools["p"].facts == {"tool_parser": "hermes"}
     now = parsed.facts_now(parsed.facts_of("m", "p"), {"engine_version": "9.9", "tool_parser": "none"})
     assert (now.engine_version, now.tool_parser) == ("9.9", "hermes")
+
+
+@pytest.mark.parametrize("key", ["/var/audit/key", "/var/keys/../audit/key", "/var/audit/./deep/key"])
+def test_the_key_of_the_audit_log_is_not_in_its_folder_whatever_way_leads_there(key: str) -> None:
+    with pytest.raises(ValueError, match="audit_key_file is in audit_dir"):
+        AdminConfig(audit_dir="/var/audit", audit_key_file=key)
+    assert AdminConfig(audit_dir="/var/audit", audit_key_file="/var/audit/../key").audit_key(None) is not None
+
+
+def test_a_key_that_would_lie_in_the_audit_logs_folder_by_default_is_left_out() -> None:
+    assert AdminConfig(audit_dir="/var/state/log/..").audit_key("/var/state") is None
+    assert AdminConfig(audit_dir="/var/state/log").audit_key("/var/state") is not None

@@ -105,6 +105,11 @@ def test_what_cannot_be_answered_is_refused_by_name(given: dict[str, Any], param
     assert (refused.value.param, refused.value.code) == (param, code)
 
 
+def test_instructions_alone_are_a_request() -> None:
+    """As for vLLM; OpenAI wants an item beside them, or a conversation that it has stored."""
+    assert chat(input=[], instructions="Be brief.")["messages"] == [{"role": "system", "content": "Be brief."}]
+
+
 @pytest.mark.parametrize("body", [b"", b"{", b"[]", b'{"model":"m"}', b'{"input":"x"}'])
 def test_a_malformed_body_is_refused(body: bytes) -> None:
     with pytest.raises(InvalidRequestError):

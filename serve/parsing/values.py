@@ -215,15 +215,6 @@ _PYTHON_TYPES = {
 _INTEGER = re.compile(r"\s*[+-]?[0-9]{1,4000}\s*")
 _BOOLEANS = {"true": True, "1": True, "false": False, "0": False}
 _DEPTH = 16  # of nested references and unions: a schema may refer to itself
-_TYPES: tuple[tuple[type, frozenset[str]], ...] = (
-    (bool, frozenset({"boolean"})),  # before int, which it is a kind of
-    (int, frozenset({"integer", "number"})),
-    (float, frozenset({"number"})),
-    (str, frozenset({"string"})),
-    (list, frozenset({"array"})),
-    (dict, frozenset({"object"})),
-    (type(None), frozenset({"null"})),
-)
 
 
 class _NoFitError(Exception):
@@ -386,5 +377,5 @@ def _none_is_null(types: frozenset[str]) -> bool:
 
 def is_of(value: object, stated: frozenset[str]) -> bool:
     """Returns whether a value of JSON has one of the types that a schema states, which may be none."""
-    mine = next(types for kind, types in _TYPES if isinstance(value, kind))
-    return not stated or not stated.isdisjoint(mine)
+    kind = _PYTHON_TYPES[type(value)]
+    return not stated or kind in stated or (kind == "integer" and "number" in stated)

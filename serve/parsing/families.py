@@ -7,7 +7,7 @@ the registries of vLLM 0.33 and SGLang 0.5.23.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal, NamedTuple
@@ -121,6 +121,10 @@ class Family:
     def is_called(self, name: str) -> bool:
         """Returns whether a model of this name is of the family."""
         return self._models.search(name.replace("_", "-")) is not None
+
+    def is_read_by(self, parser: str) -> bool:
+        """Returns whether an engine's parser of this name reads the family's calls, ours among them."""
+        return parser in self.parsers or parser == f"{OUR_PARSER}{self.grammar}"
 
     def begins(self, leak: str) -> bool:
         """Returns whether a leak begins as a call of the family does."""
@@ -258,9 +262,9 @@ def find_grammar(names: Iterable[str], parsers: Iterable[str], architectures: It
         architectures: From its `config.json`.
     """
     kinds = {
-        "the name": _named(names),
-        "the engine's tool-call parser": _parsed(parsers),
-        "the architecture": _built(architectures),
+        "the name": _evidence((name.rstrip("/").rsplit("/", 1)[-1] for name in names), Family.is_called),
+        "the engine's tool-call parser": _evidence(parsers, Family.is_read_by),
+        "the architecture": _evidence(architectures, lambda family, name: name in family.architectures),
     }
     evidence = [(kind, value, grammars) for kind, found in kinds.items() for value, grammars in found]
     if not evidence:
@@ -272,28 +276,11 @@ def find_grammar(names: Iterable[str], parsers: Iterable[str], architectures: It
     return Found(None, f"{said}: {'more than one is left' if left else 'these contradict each other'}")
 
 
-Evidence = Iterator[tuple[str, frozenset[str]]]
-
-
-def _named(names: Iterable[str]) -> Evidence:
-    for name in dict.fromkeys(each.rstrip("/").rsplit("/", 1)[-1] for each in names):
-        if grammars := frozenset(family.grammar for family in FAMILIES if family.is_called(name)):
-            yield name, grammars
-
-
-def _parsed(parsers: Iterable[str]) -> Evidence:
-    for parser in dict.fromkeys(parsers):
-        own = parser.removeprefix(OUR_PARSER)
-        if own != parser:
-            yield parser, frozenset({own})
-        elif grammars := frozenset(family.grammar for family in FAMILIES if parser in family.parsers):
-            yield parser, grammars
-
-
-def _built(architectures: Iterable[str]) -> Evidence:
-    for name in dict.fromkeys(architectures):
-        if grammars := frozenset(family.grammar for family in FAMILIES if name in family.architectures):
-            yield name, grammars
+def _evidence(said: Iterable[str], fits: Callable[[Family, str], bool]) -> Iterator[tuple[str, frozenset[str]]]:
+    """Yields each thing that is said, with the grammars of the families that it fits, if it fits any."""
+    for each in dict.fromkeys(said):
+        if grammars := frozenset(family.grammar for family in FAMILIES if fits(family, each)):
+            yield each, grammars
 
 
 def thinking_of(grammar: str | None) -> Thinking:

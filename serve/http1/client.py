@@ -43,7 +43,7 @@ class Response:
         headers: By lower-case name; values of a repeated name are joined by commas.
         head_bytes: Bytes of head, trailer and framing received since a part of the body was last taken.
         parts: The parts of the body that nobody has taken.
-        buffered_bytes: Length of `parts`, all together.
+        buffered_bytes: Bytes that have arrived with `parts` and wait as they do.
         until_closed: The body has no length; it ends when the engine closes the connection.
         keep_alive: The response is complete and leaves the connection open.
     """
@@ -308,30 +308,33 @@ class ClientConnection(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
 
     def data_received(self, data: bytes) -> None:
-        if self._phase is _IDLE:
-            self.close()  # nobody has asked for anything, so nobody can say what this would be a response to
-            return
+        if self._phase is not _BODY:  # of a stream it nearly always is
+            if self._phase is _IDLE:
+                self.close()  # nobody has asked for anything, so nobody can say what this would be a response to
+                return
+            if self._phase is _HEAD and len(data) > MAX_HEAD_BYTES:  # perhaps 40,000 headers
+                self.data_received(data[:MAX_HEAD_BYTES])
+                data = b"" if self._phase is _CLOSED else data[MAX_HEAD_BYTES:]
         self._last_byte_at = self._loop.time()
-        if self._phase is _HEAD and len(data) > MAX_HEAD_BYTES:  # perhaps 40,000 headers
-            self.data_received(data[:MAX_HEAD_BYTES])
-            data = b"" if self._phase is _CLOSED else data[MAX_HEAD_BYTES:]
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade:
             self._abort(ResponseError("a change of protocol, which no request asks for"))
         except httptools.HttpParserError as error:
             self._abort(ResponseError(f"not an HTTP response: {error}"))
-        parts = self._response.parts
-        if not parts:  # a part of a head, trailer or chunk extension
+        if not self._response.parts:  # a part of a head, trailer or chunk extension
             self._count_head_bytes(len(data))
-        if self._sink is not None:
-            if parts and self._drain is None:
-                self._forward(self._sink)
-            if self._sink is not None and self._phase is _BODY:
-                return  # nobody waits for a part of a stream
-        elif self._response.buffered_bytes > READ_AHEAD_BYTES and not self._transport.is_closing():
+        elif self._sink is not None and self._drain is None:
+            self._forward(self._sink)
+        else:
+            self._count_buffered_bytes(len(data))
+        if self._sink is None or self._phase is not _BODY:  # nobody waits for a part of a stream
+            self._wake()
+
+    def _count_buffered_bytes(self, received_bytes: int) -> None:
+        self._response.buffered_bytes += received_bytes
+        if self._sink is None and self._response.buffered_bytes > READ_AHEAD_BYTES and not self._transport.is_closing():
             self._transport.pause_reading()
-        self._wake()
 
     def _count_head_bytes(self, received_bytes: int) -> None:
         self._response.head_bytes += received_bytes
@@ -379,9 +382,7 @@ class ClientConnection(asyncio.Protocol):
 
     def on_body(self, body: bytes) -> None:
         if self._phase is _BODY:
-            response = self._response
-            response.parts.append(body)
-            response.buffered_bytes += len(body)
+            self._response.parts.append(body)
 
     def on_message_complete(self) -> None:
         if self._phase is _BODY:

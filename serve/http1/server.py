@@ -61,6 +61,7 @@ class Progress(enum.Enum):
 
     PENDING = enum.auto()  # the app has not begun it
     STARTED = enum.auto()
+    IN_CHUNKS = enum.auto()  # its head is out; each further part is a chunk
     ENDED = enum.auto()
     ABANDONED = enum.auto()  # the client is gone
 
@@ -76,7 +77,7 @@ class Framing(enum.Enum):
 
 # Bound once: in Python 3.11 `Progress.STARTED` costs 0.1 us more than a global, and every token passes here.
 AWAITED, ARRIVING, ARRIVED, RECEIVED = Upload
-PENDING, STARTED, ENDED, ABANDONED = Progress
+PENDING, STARTED, IN_CHUNKS, ENDED, ABANDONED = Progress
 NO_BODY, LENGTH, CHUNKED, UNTIL_CLOSED = Framing
 _OVER = (ENDED, ABANDONED)
 
@@ -219,13 +220,13 @@ class RequestResponseCycle:
         Raises:
             ValueError: The body is longer than its content-length.
         """
+        wire = self._wire
+        if self.progress is IN_CHUNKS and data:  # nearly every token of every stream
+            wire.write(_CHUNK % (len(data), data))
+            return wire.drain
         if self.progress is not STARTED:
             return None
-        wire = self._wire
-        if self._framing is CHUNKED and data and not self._head:  # nearly every token of every stream
-            wire.write(_CHUNK % (len(data), data))
-        else:
-            self._send_part(data, last=False)
+        self._send_part(data, last=False)
         return wire.drain
 
     def _take(self) -> AsgiMessage:
@@ -286,9 +287,13 @@ class RequestResponseCycle:
                 raise ValueError("the response's body is not as long as its content-length says")
         elif self._framing is NO_BODY:
             data = b""
-        if self._head or data:
-            self._wire.write(self._head + data if self._head else data)
+        if self._head:
+            self._wire.write(self._head + data)
             self._head = b""
+            if self._framing is CHUNKED:
+                self.progress = IN_CHUNKS
+        elif data:
+            self._wire.write(data)
         if last:
             self.progress = ENDED
             self._wake()

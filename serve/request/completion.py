@@ -15,6 +15,7 @@ COMPLETION_PATHS = frozenset({CHAT_PATH, TEXT_PATH})
 PREFERENCE_FIELD = "enable_speculative"
 
 NONE = Raw(b"null")
+_LIST = ord("[")
 _WINDOW_BYTES = 1024 * 1024
 _whole = msgspec.json.Decoder(int, strict=False)  # made once: that takes longer than it takes to decode
 
@@ -34,7 +35,7 @@ def holds(text: bytes, mark: bytes) -> bool:
 
 def is_list(content: Raw) -> bool:
     """Returns True if a message's content is a list of parts, not a text."""
-    return bytes(memoryview(content)[:1]) == b"["
+    return memoryview(content)[0] == _LIST  # of JSON, which is never empty
 
 
 # `gc=False`: a long conversation is thousands of these, and none can be part of a cycle.

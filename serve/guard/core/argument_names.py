@@ -173,7 +173,7 @@ def _names_of(text: str) -> Iterable[str]:
     if _is_content(text):
         words = (word for word in text.translate(_BETWEEN_WORDS).split() if len(word) >= _LEAST_OPAQUE_CHARS)
         opaque = (name for word in words if _DIGIT.search(word) for name in _OPAQUE_IN_TEXT.findall(word))
-        return [name for name in opaque if _has_random_piece(name) and not _MOMENT.match(name)]
+        return (name for name in opaque if _has_random_piece(name) and not _MOMENT.match(name))
     text = text.strip()
     if setting := _SETTING.fullmatch(text):
         text = setting[1]

@@ -29,7 +29,7 @@ from serve.guard.core.slip import Slip
 
 _MOST_NAMES = 64  # of one answer that are looked up
 _MOST_ABSENT = 16  # of them, whose neighbours are searched
-_MOST_GLANCES = 8192  # of one answer, at places where a neighbour might stand
+_MOST_GLANCES = 2048  # of one answer, at places where a neighbour might stand
 _MOST_SCANNED_BYTES = 64_000_000  # of one answer, the body's length for each name that is not said
 _SHORT_WORD = 2  # characters, that stand somewhere in any prompt
 _MOST_WITH_TWO = 4  # names of one answer in which two slips are looked for
@@ -61,11 +61,6 @@ class NearCopies:
     @cached_property
     def _text(self) -> Writing:
         return Writing(self._prompt.read().encode(errors="replace"), is_json=False)
-
-    @cached_property
-    def _lower(self) -> Writing:
-        data = self._text.data
-        return Writing(data.lower() if data.isascii() else data.decode().casefold().encode(), is_json=False)
 
     def _writing(self, name: str) -> Writing:
         """Returns what has every part of a name that the prompt's text has."""
@@ -100,7 +95,9 @@ class NearCopies:
 
     def _may_differ(self, name: str) -> bool:
         """Returns whether the prompt may have a part of a name: of three, one slip leaves one, as do two short ones."""
-        return not self._prompt.shows(name) or any(self._prompt.writing.has(piece) for piece, _ in pieces_of(name, 3))
+        return not self._prompt.shows(name) or any(
+            self._prompt.writing.has(name[slice(*span)]) for span in pieces_of(name, 3)
+        )
 
     def _misspelt(self, name: str) -> Slip | None:
         """Returns the slip of a name that the prompt has in plain spelling only."""
@@ -109,7 +106,7 @@ class NearCopies:
     def _instead(self, name: str, sources: Iterable[str]) -> Slip | None:
         """Returns the slip between a name and the first of others that the prompt has instead."""
         source = next(filter(self._prompt.says, sources), None)
-        return None if source is None or self._text.says(name) else Slip.between(name, source)
+        return None if source is None or self._writing(name).says(name) else Slip.between(name, source)
 
     def _slips(self, name: str, *, may_have_two: bool) -> Sequence[Slip]:
         """Returns the slips of a name that is absent and has one nearest neighbour; none if it has not.
@@ -132,25 +129,28 @@ class NearCopies:
 
     def _is_in_text(self, slip: Slip) -> bool:
         """Returns whether the prompt's text has the source of a slip, and not the name."""
-        return self._text.has(slip.source) and not self._text.says(slip.name)
+        source = slip.source
+        has_source = (self._prompt.shows(source) and self._prompt.writing.has_within(source)) or self._text.has(source)
+        return has_source and not self._writing(slip.name).says(slip.name)
 
     def _is_spelt(self, slip: Slip) -> bool:
         """Returns whether the prompt has the name in other capitals, or elsewhere the word that changed."""
+        word, writing = slip.word, self._writing(slip.name)
         if (
             any(holds(slip) for holds in (says_twice, misses_folder, is_stray_capital, is_torn_path))
             or (slip.swaps and not slip.said.isalnum())  # both words are there
-            or (is_opaque(slip) and not slip.word.isalpha())
+            or (is_opaque(slip) and not word.isalpha())
+            or not writing.has_uncased(word)
         ):
             return False
-        words = (slip.name.casefold(), slip.word.casefold())
-        return any(self._lower.says(word) for word in words if len(word) > _SHORT_WORD)
+        return writing.says_uncased(slip.name) or (len(word) > _SHORT_WORD and writing.says_uncased(word))
 
     def _is_like_a_word(self, word: str) -> bool:
         """Returns whether the prompt has any two or three neighbours of a word's letters, as those of its language."""
-        letters = word.casefold()
-        if len(self._lower.data) > _LONG_PROMPT:
-            return all(self._lower.has(letters[at : at + 3]) for at in range(max(1, len(letters) - 2)))
-        return all(pair in _COMMON_PAIRS or self._lower.has(pair) for pair in map("".join, pairwise(letters)))
+        letters, writing = word.casefold(), self._prompt.writing
+        if len(writing.data) > _LONG_PROMPT:
+            return all(writing.has_uncased(letters[at : at + 3]) for at in range(max(1, len(letters) - 2)))
+        return all(pair in _COMMON_PAIRS or writing.has_uncased(pair) for pair in map("".join, pairwise(letters)))
 
 
 def _is_said_right(slip: Slip, name: str, arguments: Any) -> bool:

@@ -27,6 +27,8 @@ _TOKEN = re.compile(r"[A-Z]?[a-z]+|[A-Z]+|\d{1,3}|[^\W_]")  # as vocabularies ha
 _LONG_NUMBER = re.compile(r"(?<!\d)(?:\d{3})+\d{1,2}(?!\d)")
 _SIGNS = str.maketrans("", "", "#.-+ ")
 
+Span = tuple[int, int]  # of a part of the name: where it begins and ends
+
 
 class Neighbours:
     """Those of one name that the prompt does not have.
@@ -52,10 +54,11 @@ class Neighbours:
         return _swapped_tokens(self._name, self._head, len(self._name) - self._tail)
 
     def with_one_slip(self) -> Iterable[Slip]:
-        """Returns the slips that make the name of one in the prompt: the short ones, or else those of a token."""
+        """Returns the slips that make the name of one in the prompt: the short ones, or else longer ones."""
         if paths := self._with_folders():
             return paths.values()
-        for longest in (_SHORT_SLIP, _longest_slip(self._name)):
+        most = _longest_slip(self._name)
+        for longest in sorted({_SHORT_SLIP, min(TOKEN_CHARS, most), most}):
             if self._head + self._tail + longest >= len(self._name) and (found := self._within(longest)):
                 return found.values()
         return ()
@@ -67,20 +70,21 @@ class Neighbours:
         prompt has lead to the names to compare. What lies between the slips is intact as well.
         """
         name = self._name
-        between = name[self._head + TOKEN_CHARS : len(name) - self._tail - TOKEN_CHARS]
-        if len(name) < _LEAST_WITH_TWO or (between and not self._often(between)):
+        start = self._head + TOKEN_CHARS
+        between = name[start : len(name) - self._tail - TOKEN_CHARS]
+        if len(name) < _LEAST_WITH_TWO or (between and not self._writing.has(between)):
             return ()
         parts, least = (3, 1) if len(name) < _MANY_PARTS else (5, 2)
-        often = {(piece, at): self._often(piece) for piece, at in pieces_of(name, parts)}
-        intact = sorted(filter(often.__getitem__, often), key=often.__getitem__)
+        intact = [span for span in pieces_of(name, parts) if self._writing.has(name[slice(*span)])]
+        if len(between) >= TOKEN_CHARS:
+            leading = [(start, start + len(between))]
+        else:  # who has so many of the pieces has one of these
+            rare = sorted(intact, key=lambda span: self._often(name[slice(*span)]))
+            leading = rare[: max(len(intact) - least + 1, 0)]
         found, signs = dict[str, None](), _signs_of(name)
-        for piece, at in intact[: max(len(intact) - least + 1, 0)]:  # who has so many of them has one of these
-            others, near = [other for other, _ in intact if other != piece], least - 1
-            if len(between) > len(piece):
-                others, near = [between], 1
-            places = self._places_of(piece, others, _LONG_SLIP, near)
-            for place in islice(places, _MOST_WITH_PIECE):
-                other = self._around(piece, at, place, signs)
+        for span in leading:
+            for place in islice(self._places_of(span, intact, _LONG_SLIP, least), _MOST_WITH_PIECE):
+                other = self._around(*span, place, signs)
                 found[other if name[-1] in _ENDS else other.rstrip(_ENDS)] = None
         alike = (other for other in found if may_have_two(name, other))
         close = get_close_matches(name, alike, 2, _LEAST_ALIKE)
@@ -96,7 +100,7 @@ class Neighbours:
             before, behind = name[:start], name[start - 1 :]
             if behind[0] not in "/\\":
                 continue
-            for at in self._places_of(behind, [before], _MOST_MISSING):
+            for at in self._places_of((start - 1, len(name)), [(0, start)], _MOST_MISSING):
                 ahead = writing.ahead_of(at, len(before) + _MOST_MISSING)
                 begin = ahead.rfind(before)
                 if begin < 0 or not _is_edge(ahead[:begin][::-1], 0):
@@ -125,38 +129,41 @@ class Neighbours:
     def _with_head(self, length: int, behind: int, longest: int) -> dict[str, Slip]:
         """Returns slips in names that begin with as many characters of the name, and have as many behind any slip."""
         name, writing = self._name, self._writing
-        places = self._places_of(name[:length], _intact_parts(name, length, behind, longest), longest)
+        halves = _halves(length, len(name), longest)
+        others = [(len(name) - behind, len(name))] if behind >= halves[0][1] - length else halves
+        places = self._places_of((0, length), others, longest)
         starts = (at for at in places if _is_edge(writing.ahead_of(at, 2)[::-1], 0))
         windows = {writing.behind(at, len(name) + longest + 2) for at in starts}
-        slips = (_aligned(name, window, longest) for window in windows)
+        slips = (_aligned(name, window, length, longest) for window in windows)
         return {slip.source: slip for slip in slips if slip is not None}
 
     def _with_tail(self, length: int, ahead: int, longest: int) -> dict[str, Slip]:
         """Returns slips in names that end with as many characters of the name, and have as many ahead of any slip."""
         name, writing = self._name, self._writing
-        backward, size = name[::-1], len(_utf8(name[-length:]))
-        parts = [part[::-1] for part in _intact_parts(backward, length, ahead, longest)]
-        places = self._places_of(name[-length:], parts, longest)
+        backward, size, start = name[::-1], len(_utf8(name[-length:])), len(name) - length
+        halves = _halves(0, start, longest)
+        others = [(0, ahead)] if ahead >= halves[0][1] else halves
+        places = self._places_of((start, len(name)), others, longest)
         ends = (at + size for at in places if _is_edge(writing.behind(at + size, 2), 0))
         windows = {writing.ahead_of(end, len(name) + longest + 2)[::-1] for end in ends}
-        slips = (_aligned(backward, window, longest) for window in windows)
+        slips = (_aligned(backward, window, length, longest) for window in windows)
         turned = (slip.turned for slip in slips if slip is not None)
         return {slip.source: slip for slip in turned}
 
-    def _places_of(self, part: str, others: Sequence[str], more: int, least: int = 1) -> Iterator[int]:
-        """Yields where a part of the name stands with some of its others near.
+    def _places_of(self, part: Span, others: Sequence[Span], more: int, least: int = 1) -> Iterator[int]:
+        """Yields where a part of the name stands with others about as far from it as in the name.
 
         Args:
             part: Of the name.
             others: Of the name.
-            more: Characters that a neighbour may have more than the name.
-            least: How many of the others have to be near.
+            more: Characters by which a neighbour may be longer or shorter than the name.
+            least: How many of the others have to be there.
         """
-        data, sought, near = self._writing.data, _utf8(part), [_utf8(other) for other in others]
-        reach = len(self._name) + more * CHARACTER_BYTES
-        for at, _ in zip(_found(data, sought), self._glances, strict=False):
-            around = data[max(at - reach, 0) : at + reach]
-            if sum(map(around.__contains__, near)) >= least:
+        name, data = self._name, self._writing.data
+        start = len(_utf8(name[: part[0]]))
+        near = [(_utf8(name[slice(*other)]), len(_utf8(name[: other[0]])) - start) for other in others]
+        for at, _ in zip(_found(data, _utf8(name[slice(*part)])), self._glances, strict=False):
+            if sum(_has_near(data, other, at + ahead, more) for other, ahead in near) >= least:
                 yield at
 
     def _often(self, part: str) -> int:
@@ -167,15 +174,20 @@ class Neighbours:
         """Returns what is less the rarer a part of the name is, and of equally rare ones the longer it is."""
         return self._often(part), -len(part)
 
-    def _around(self, piece: str, at: int, place: int, signs: re.Pattern[bytes]) -> str:
-        """Returns what stands around a piece of the name, which begins at `at` there and at `place` in the writing.
+    def _around(self, start: int, end: int, place: int, signs: re.Pattern[bytes]) -> str:
+        """Returns what stands around a part of the name: all that is joined with it, or as much as the name has.
 
-        That is all that is joined with it by any number of signs, or as much as the name has.
+        Args:
+            start: Of the part in the name.
+            end: Of the part in the name.
+            place: Where it begins in the writing.
+            signs: That go on with it, any number of them.
         """
-        name, writing, end = self._name, self._writing, place + len(_utf8(piece))
+        name, writing = self._name, self._writing
+        part, end_there = name[start:end], place + len(_utf8(name[start:end]))
         if " " in name:  # other words stand around it
-            return f"{writing.ahead_of(place, at)}{piece}{writing.behind(end, len(name) - at - len(piece))}"
-        return writing.joined(place, end, signs, len(name) + _LONG_SLIP)
+            return f"{writing.ahead_of(place, start)}{part}{writing.behind(end_there, len(name) - end)}"
+        return writing.joined(place, end_there, signs, len(name) + _LONG_SLIP)
 
 
 def _swapped_tokens(name: str, first: int, last: int) -> Iterator[str]:
@@ -195,10 +207,9 @@ def _swapped_tokens(name: str, first: int, last: int) -> Iterator[str]:
         yield f"{name[: end - 3 - rest]}{name[end - 3 : end]}{name[end - 3 - rest : end - 3]}{name[end:]}"
 
 
-def pieces_of(name: str, parts: int) -> list[tuple[str, int]]:
-    """Returns a name in parts of about one length, each with the place where it begins."""
-    cuts = [len(name) * number // parts for number in range(parts + 1)]
-    return [(name[start:end], start) for start, end in pairwise(cuts)]
+def pieces_of(name: str, parts: int) -> list[Span]:
+    """Returns where parts of a name of about one length begin and end."""
+    return [*pairwise(len(name) * number // parts for number in range(parts + 1))]
 
 
 def _utf8(part: str) -> bytes:
@@ -229,7 +240,8 @@ def _longest_head(text: bytes, name: bytes) -> int:
     """Returns the length of the longest beginning of a name, short of all of it, that a text has: in one pass."""
     length = at = 0
     while length < len(name) - 1 and (at := find(text, name[: length + 1], at)) >= 0:
-        length = in_common(name[:-1], text[at : at + len(name)])
+        length += 1
+        length += in_common(name[length:-1], text[at + length : at + len(name)])
     return length
 
 
@@ -238,19 +250,25 @@ def _longest_tail(text: bytes, name: bytes) -> int:
     length = end = 0
     while length < len(name) - 1 and (at := find(text, name[-length - 1 :], max(end - length, 0))) >= 0:
         end = at + length + 1
-        length = in_common(name[:0:-1], text[max(end - len(name), 0) : end][::-1])
+        length += 1
+        length += in_common(name[-length - 1 : 0 : -1], text[max(end - len(name), 0) : end - length][::-1])
     return length
 
 
-def _intact_parts(name: str, length: int, behind: int, longest: int) -> list[str]:
-    """Returns parts behind the first characters of a name, of which one slip, if not too long, leaves one at least.
+def _halves(start: int, end: int, longest: int) -> list[Span]:
+    """Returns two parts of what holds one slip, of which it leaves one intact."""
+    size = max((end - start - longest + 1) // 2, 1)
+    return [(start, start + size), (end - size, end)]
 
-    So many characters, `length` and `behind`, are ahead of the slip and behind it.
-    """
-    quarter = max((len(name) - length - longest + 1) // 2, 1)
-    if behind >= quarter:
-        return [name[-behind:]]
-    return [name[length : length + quarter], name[-quarter:]]
+
+def _has_near(data: bytes, part: bytes, at: int, more: int) -> bool:
+    """Returns whether a part stands near a place; farther from it if JSON may have escaped what lies between."""
+    reach = 2 * more
+    if data.find(part, max(at - reach, 0), max(at + reach + len(part), 0)) >= 0:
+        return True
+    reach = more * CHARACTER_BYTES
+    around = data[max(at - reach, 0) : max(at + reach + len(part), 0)]
+    return b"\\u" in around and part in around
 
 
 def _is_edge(text: str, end: int) -> bool:
@@ -265,17 +283,23 @@ def _is_plain(sign: str) -> bool:
     return sign.isalnum() and sign.isascii()
 
 
-def _aligned(name: str, window: str, longest: int) -> Slip | None:
-    """Returns the shortest difference between a name and what a window begins with; None if it is none or too long."""
-    start = in_common(name, window)
-    if name[start + longest :] not in window[start:]:  # which is behind any slip
-        return None
+def _aligned(name: str, window: str, start: int, longest: int) -> Slip | None:
+    """Returns the shortest difference between a name and what a window begins with; None if it is none or too long.
+
+    Args:
+        name: Of the call.
+        window: Of the prompt.
+        start: How many characters both begin with at least.
+        longest: Slip that counts.
+    """
+    start += in_common(name[start:], window[start:])
     best: Slip | None = None
     for said in range(min(longest, len(name) - start) + 1):
         tail = name[start + said :]
-        for meant in range(min(longest, len(window) - start) + 1):
-            if said + meant == 0 or (best and said + meant >= len(best.said) + len(best.meant)):
-                continue
-            if window.startswith(tail, start + meant) and _is_edge(window, start + meant + len(tail)):
-                best = Slip(name, start, name[start : start + said], window[start : start + meant])
+        more = longest if best is None else min(longest, len(best.said) + len(best.meant) - said - 1)
+        at = window.find(tail, start + (said == 0), start + more + len(tail))
+        while at >= 0 and not _is_edge(window, at + len(tail)):
+            at = window.find(tail, at + 1, start + more + len(tail))
+        if at >= 0:
+            best = Slip(name, start, name[start : start + said], window[start:at])
     return best

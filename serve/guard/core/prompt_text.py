@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
 from typing import NamedTuple
 
 import msgspec
 from msgspec import Raw, Struct
-from stringzilla import find
+from stringzilla import find, utf8_uncased_search
 
 from serve.request.completion import MALFORMED, NONE
 
@@ -19,7 +19,7 @@ _JSON_BEGINS = frozenset('{["')
 _UNESCAPED = re.compile(r"[\w .:@#%?=~,/-]*", re.ASCII)  # what every encoder of JSON writes as it is, but for strokes
 _MOST_PLACES = 64  # of a name that stands in longer words only
 CHARACTER_BYTES = 12  # at most, in JSON: `\\ud83d\\ude00`
-_ENDS_OF_LINES = (b"n", b"r", b"t")
+_ESCAPE_BYTES = 6
 _ESCAPES = re.compile(rb"(\\+)(?:u([0-9a-fA-F]{4})|([nrtbf]))?")
 
 
@@ -59,19 +59,48 @@ class Writing(NamedTuple):
         """Returns whether something stands in it, if within a longer word."""
         return bool(find(self.data, part.encode(errors="replace")) >= 0)
 
+    def has_uncased(self, part: str) -> bool:
+        """Returns whether something stands in it in any capitals, if within a longer word."""
+        return bool(utf8_uncased_search(self.data, part.encode(errors="replace")) >= 0)
+
+    def has_within(self, part: str) -> bool:
+        """Returns whether something stands in a string of JSON and is not all of it, as keys and roles are."""
+        size = len(part.encode(errors="replace"))
+        places = self._places_of(part, find)
+        return any(
+            self.data[at - 1 : at] != b'"'
+            or self.data[at - 2 : at - 1] == b"\\"
+            or self.data[at + size : at + size + 1] != b'"'
+            for at in places
+        )
+
     def says(self, name: str) -> bool:
         """Returns whether a name stands in it as it is written; False if JSON may hide it."""
-        sought = name.encode(errors="replace")
-        at = find(self.data, sought)
+        return any(self._is_whole(at, name) for at in self._places_of(name, find))
+
+    def says_uncased(self, name: str) -> bool:
+        """Returns whether a name stands in it in any capitals."""
+        return any(self._is_whole(at, name) for at in self._places_of(name, utf8_uncased_search))
+
+    def _places_of(self, part: str, search: Callable[[bytes, bytes, int], int]) -> Iterator[int]:
+        """Yields where something stands, as far as that matters."""
+        sought = part.encode(errors="replace")
+        at = search(self.data, sought, 0)
         for _ in range(_MOST_PLACES):
             if at < 0:
-                return False
-            if not _goes_on(self.data[at + len(sought) : at + len(sought) + 1]):
-                before = self.data[max(at - 2, 0) : at]
-                if not _goes_on(before[-1:]) or (self.is_json and before[:1] == b"\\" and before[1:] in _ENDS_OF_LINES):
-                    return True
-            at = find(self.data, sought, at + 1)
-        return False
+                return
+            yield at
+            at = search(self.data, sought, at + 1)
+
+    def _is_whole(self, at: int, name: str) -> bool:
+        """Returns whether a place of a name is not within a longer word."""
+        end = at + len(name.encode(errors="replace"))
+        if _goes_on(self.data[end : end + 1]):
+            return False
+        before = self.data[max(at - _ESCAPE_BYTES, 0) : at]
+        if self.is_json and b"\\" in before:
+            before = self.ahead_of(at, 1).encode(errors="replace")
+        return not _goes_on(before[-1:])
 
     def ahead_of(self, at: int, length: int) -> str:
         """Returns the characters, so many at most, ahead of a place."""
@@ -99,8 +128,9 @@ class Writing(NamedTuple):
         return 2 * length + CHARACTER_BYTES
 
     def _text(self, part: bytes) -> str:
-        if self.is_json and b"\\" in part:
-            part = _ESCAPES.sub(_unescaped, part)
+        if self.is_json and (strokes := part.count(b"\\")):
+            lines = part.replace(b"\\n", b"\n")  # as nearly all escapes are
+            part = lines if len(part) - len(lines) == strokes else _ESCAPES.sub(_unescaped, part)
         return part.decode(errors="replace")
 
 

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from difflib import SequenceMatcher
-from typing import AnyStr, NamedTuple
+from functools import cached_property
+from typing import AnyStr
 
 TOKEN_CHARS = 4
 
 _Block = tuple[int, int, int]  # of what both names have: where it begins in each, and its length
 
 
-class Slip(NamedTuple):
+@dataclass(frozen=True)
+class Slip:
     """The one place in which the name of a call differs from one of the prompt.
 
     Attributes:
@@ -33,15 +36,15 @@ class Slip(NamedTuple):
         end = in_common(name[start:][::-1], source[start:][::-1])
         return cls(name, start, name[start : len(name) - end], source[start : len(source) - end])
 
-    @property
+    @cached_property
     def before(self) -> str:
         return self.name[: self.start]
 
-    @property
+    @cached_property
     def behind(self) -> str:
         return self.name[self.start + len(self.said) :]
 
-    @property
+    @cached_property
     def source(self) -> str:
         """The name as the prompt has it."""
         return f"{self.before}{self.meant}{self.behind}"
@@ -51,32 +54,32 @@ class Slip(NamedTuple):
         """The same of names that are read backward."""
         return Slip(self.name[::-1], len(self.behind), self.said[::-1], self.meant[::-1])
 
-    @property
+    @cached_property
     def swaps(self) -> bool:
         """True if the characters are the same in another order."""
         return len(self.said) > 1 and sorted(self.said) == sorted(self.meant)
 
-    @property
+    @cached_property
     def size(self) -> int:
         """Number of characters that differ; those of a swap count as one."""
         return 1 if self.swaps else max(len(self.said), len(self.meant))
 
-    @property
+    @cached_property
     def word(self) -> str:
         """The word of the call's name that holds the difference; empty between words."""
         return run_at(self.name, self.start, len(self.said), str.isalnum)
 
-    @property
+    @cached_property
     def source_word(self) -> str:
         """The word of the prompt's name that holds the difference; empty between words."""
         return run_at(self.source, self.start, len(self.meant), str.isalnum)
 
-    @property
+    @cached_property
     def number(self) -> str:
         """The digits of the call's name around the difference."""
         return run_at(self.name, self.start, len(self.said), str.isdecimal)
 
-    @property
+    @cached_property
     def source_number(self) -> str:
         """The digits of the prompt's name around the difference."""
         return run_at(self.source, self.start, len(self.meant), str.isdecimal)
@@ -123,8 +126,8 @@ def may_have_two(name: str, source: str) -> bool:
     """
     if 4 * abs(len(name) - len(source)) > len(name):
         return False
-    _, _, said, meant = Slip.between(name, source)
-    return said[TOKEN_CHARS:-TOKEN_CHARS] in meant
+    slip = Slip.between(name, source)
+    return slip.said[TOKEN_CHARS:-TOKEN_CHARS] in slip.meant
 
 
 def _in_place(name: str, source: str) -> Iterator[_Block]:

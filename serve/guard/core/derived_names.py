@@ -33,6 +33,9 @@ _TOKEN_CHARS = 4
 _LEAST_REPETITION = 3
 _MOST_TURNS = 2  # between letters and digits, that a name with a meaning has: `gpt4o`
 _NUMBERED = re.compile(r"[A-Za-z]+[-_ ]?\d{1,3}|[A-Za-z]?[a-z]{3,}\d{4}")  # `USR005`, `test1228`
+_BEGINNING = re.compile(r"[-_./][^\W\d_]")  # of a word, said once more: `core/c/choice.py`
+_API_VERSION = re.compile(r"v\d{1,3}")
+_FEW_VERSIONS = 3
 _ESCAPE = re.compile(r"(%|\\x)[\dA-Fa-f]?$")
 _VERSION = re.compile(
     r"\d+(\.\d+)+([-.]?(alpha|beta|a|b|rc|dev|post)\.?\d*)?|(?<=[@-])v\d+$|(?<=v)\d+(_\d+)+|0x0[\da-f]{5}|\d{4}-\d\d-\d\d"
@@ -93,7 +96,9 @@ def is_opaque(slip: Slip) -> bool:
 
 def says_twice(slip: Slip) -> bool:
     """Returns whether the call says a part of the name twice."""
-    least = 2 if slip.said.isalpha() or is_number(slip.source) else _LEAST_REPETITION
+    least = _LEAST_REPETITION
+    if slip.said.isalpha() or is_number(slip.source) or _BEGINNING.fullmatch(slip.said):
+        least = 2
     if slip.meant or len(slip.said) < least:
         return False
     return slip.before.endswith(slip.said) or slip.behind.startswith(slip.said)
@@ -158,13 +163,15 @@ def _is_uneven(slip: Slip) -> bool:
 
 
 def _is_other_sign(slip: Slip) -> bool:
-    """Returns whether a path has another sign in one place: `core/near-copies.py`, `core.near_copies.py`."""
+    """Returns whether a path or an address has another sign in one place: `core/near-copies.py`, `core.document.py`."""
     said, meant, source = slip.said, slip.meant, slip.source
     if slip.size != 1 or not {said, meant} <= _SIGNS or not (slip.before and slip.behind):
         return False
     if not meant and not (slip.before[-1].isalnum() and slip.behind[0].isalnum()):
         return False
-    if _is_host(source) or ("@" in slip.before and meant):
+    if _is_host(source) or ("@" in source and meant):
+        return True
+    if meant == "/" and said in {"-", "."} and is_file(slip.name):
         return True
     others = slip.before + slip.behind if {said, meant} & {".", "/"} else source
     return _STROKE.search(others) is not None and (said != "" or meant in "-_" or is_place(slip.name))
@@ -194,21 +201,44 @@ def _is_longer_or_shorter(slip: Slip) -> bool:
     """What stands before or behind a name, or not: `US91488179` for `91488179`, a path from another folder."""
     if slip.said and slip.meant:
         return False
-    if _is_uneven(slip) or _is_other_sign(slip):
+    if _is_uneven(slip) or _is_other_sign(slip) or _is_fused(slip) or _has_stray_beginning(slip):
         return False
     more = slip.said or slip.meant
     if slip.said.isalnum() and slip.before[-1:].isalnum() and is_file(slip.source) and not is_file(slip.name):
         return False  # `main.pypy`
     if more in "vV" and not slip.before and slip.behind[:1].isdigit():
         return True
-    if more.isalpha() and _letters(slip.name).isdigit() != _letters(slip.source).isdigit():
+    is_within = slip.before != "" and slip.behind != ""
+    if more.isalpha() and not is_within and _letters(slip.name).isdigit() != _letters(slip.source).isdigit():
         return True
     if _is_cut(slip):
         return False
-    if slip.before and slip.behind:
+    if is_within:
         return not more.isalnum()
     neighbour = slip.behind[:1] if slip.behind else slip.before[-1:]
     return not neighbour.isalnum() or len(more) > 1
+
+
+def _is_fused(slip: Slip) -> bool:
+    """Returns whether two words run into each other and a part of one is lost: `com/googleson` for `google/gson`."""
+    said, meant = slip.said, slip.meant
+    if (said and not said.isalnum()) or meant.isalnum() or not any(map(str.isalnum, meant)) or " " in meant:
+        return False
+    if "@" in slip.before + meant and "." in meant and "." not in said + slip.behind:
+        return True  # a host without a domain
+    if not (slip.before[-1:].isalnum() and slip.behind[:1].isalnum()):
+        return False
+    is_torn = said != "" or meant[0].isalnum() != meant[-1].isalnum()
+    return is_torn and (_STROKE.search(slip.source) is not None or "@" in slip.source or _is_long(slip))
+
+
+def _has_stray_beginning(slip: Slip) -> bool:
+    """Returns whether letters precede the first word of a path, an address or an opaque name: `hausdocs/conf.py`."""
+    if slip.before or slip.meant or not (len(slip.said) > 1 and slip.said.isalpha() and slip.behind[:1].isalnum()):
+        return False
+    if "@" in slip.behind or _STROKE.search(slip.behind.rstrip("/\\")):
+        return True
+    return is_opaque(slip) and not _letters(slip.source).isdigit()
 
 
 def _is_cut(slip: Slip) -> bool:
@@ -256,6 +286,8 @@ def _is_next_number(slip: Slip) -> bool:
     if slip.swaps or not (slip.said + slip.meant).isdecimal() or _HOST.fullmatch(slip.source):
         return False
     said, meant = slip.number, slip.source_number
+    if _is_no_version(slip):
+        return False
     if not (said and meant) and _is_no_count(slip):
         return False
     if _is_counted(said) and _is_counted(meant) and "@" not in slip.name and not is_opaque(slip):
@@ -266,6 +298,14 @@ def _is_next_number(slip: Slip) -> bool:
         return True
     near = 1 if slip.size == 1 else 10
     return _RECORD_DIGITS <= len(said) < _MOST_DIGITS and bool(meant) and abs(int(said) - int(meant)) <= near
+
+
+def _is_no_version(slip: Slip) -> bool:
+    """Returns whether a path has another word for a version, or a version far from it: `/t5` or `/v31` for `/v1`."""
+    if not _API_VERSION.fullmatch(slip.source_word) or _STROKE.search(slip.before) is None:
+        return False
+    said = _API_VERSION.fullmatch(slip.word)
+    return said is None or abs(int(said[0][1:]) - int(slip.source_word[1:])) > _FEW_VERSIONS
 
 
 def _is_no_count(slip: Slip) -> bool:
@@ -380,7 +420,7 @@ def _is_other_word(slip: Slip, *, creates: bool) -> bool:
     """Another word, as another file's name has; not another token within one."""
     if slip.size <= 1:
         return False
-    if _has_no_ending(slip) or _is_cut(slip):
+    if _has_no_ending(slip) or _is_cut(slip) or _is_fused(slip) or _is_no_version(slip):
         return False
     if not (slip.said + slip.meant).isalnum():
         return True

@@ -119,6 +119,8 @@ class NearCopies:
         if self._absent < 0:
             return ()
         neighbours = Neighbours(name, self._writing(name), self._glances)
+        if repeated := self._instead(name, neighbours.without_repetition()):
+            return (repeated,)
         if may_have_two and (swapped := self._instead(name, neighbours.with_swapped_tokens())):
             return (swapped,)
         nearest, *others = sorted(neighbours.with_one_slip(), key=lambda slip: slip.size) or (None,)

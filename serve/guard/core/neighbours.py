@@ -53,6 +53,13 @@ class Neighbours:
         """Yields the name with two tokens in each other's place, as far as the prompt may have it."""
         return _swapped_tokens(self._name, self._head, len(self._name) - self._tail)
 
+    def without_repetition(self) -> Iterator[str]:
+        """Yields the name with a part once that it says twice in a row, as far as the prompt may have it."""
+        name, head = self._name, self._head
+        for size in range(TOKEN_CHARS, min(head, len(name) - head) + 1):
+            if name[head - size : head] == name[head : head + size]:
+                yield name[:head] + name[head + size :]
+
     def with_one_slip(self) -> Iterable[Slip]:
         """Returns the slips that make the name of one in the prompt: the short ones, or else longer ones."""
         if paths := self._with_folders():
@@ -256,8 +263,8 @@ def _longest_tail(text: bytes, name: bytes) -> int:
 
 
 def _halves(start: int, end: int, longest: int) -> list[Span]:
-    """Returns two parts of what holds one slip, of which it leaves one intact."""
-    size = max((end - start - longest + 1) // 2, 1)
+    """Returns two parts of what holds one slip, of which it leaves one intact; empty if it may be all of it."""
+    size = max((end - start - longest + 1) // 2, 0)
     return [(start, start + size), (end - size, end)]
 
 

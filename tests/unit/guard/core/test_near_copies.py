@@ -110,9 +110,21 @@ def suspected(name: Any, prompt: str = PROMPT, **others: Any) -> str | None:
         ("_Zk3vQ81mXw0PbL7tR5yHn2Ac", "call_Zk3vQ81mXw0PbL7tR5yHn2Ac"),
         ("fetch_invoice_to", "fetch_invoice_totals"),
         ("https://github.com/acme/router/pu", "https://github.com/acme/router/pull"),
-        ("chenmia.chen87@example.com", None),
+        ("chenmia.chen87@example.com", "mia.chen87@example.com"),
         ("mimia.chen87@example.com", "mia.chen87@example.com"),
         ("10082922304141", "100829223041"),
+        ("100829whom223041", "100829223041"),
+        ("lessmodels/kimi-k3/config.json", "models/kimi-k3/config.json"),
+        ("homeyusuf_rossi_9620", "yusuf_rossi_9620"),
+        ("serve/gatewayeline.py", "serve/gateway/pipeline.py"),
+        ("serve/guardust/choice.py", "serve/guard/core/choice.py"),
+        ("mia.chen87@examplehaus", "mia.chen87@example.com"),
+        ("mia-chen87@example.com", "mia.chen87@example.com"),
+        ("models/kimi-k3/kimi-k3/config.json", "models/kimi-k3/config.json"),
+        ("invoice_totals", None),
+        ("fetch_pay_invoice_totals", None),
+        ("serve/gateway/p/pipeline.py", "serve/gateway/pipeline.py"),
+        ("fetch_i_invoice_totals", "fetch_invoice_totals"),
     ],
 )
 def test_one_slip_in_a_name_of_the_prompt_is_suspected(name: Any, source: str | None) -> None:
@@ -351,6 +363,31 @@ def test_what_a_file_has_of_its_own_is_no_copy(written: str, said: str) -> None:
 
 def test_numbers_in_groups_are_names() -> None:
     assert suspected("9513 9269 4481 2207", "card 9513 9296 4481 2207") == "9513 9296 4481 2207"
+
+
+@pytest.mark.parametrize(("end", "is_meant"), [("v2", True), ("v31", False), ("t5", False), ("vi", False)])
+def test_a_path_may_have_the_next_version_and_no_other_word_for_one(end: str, is_meant: bool) -> None:
+    source = "http://queue.worker.svc:4821/v1"
+    assert suspected(f"http://queue.worker.svc:4821/{end}", f"ask {source} for it") == (None if is_meant else source)
+
+
+@pytest.mark.parametrize(
+    ("name", "source"),
+    [("getuserfile", None), ("preorder-list_7", None), ("tool_call", None), ("src/main/g/parts/one.py", None)],
+)
+def test_what_may_be_meant_where_words_join_is_no_slip(name: str, source: str | None) -> None:
+    assert suspected(name, "get_user_profile, order-list_7, tool_calls, src/main/parts/one.py") == source
+
+
+def test_what_only_keys_and_roles_of_the_request_say_is_no_source() -> None:
+    message = {"role": "assistant", "content": "done", "tool_calls": [], "reasoning_content": "so"}
+    prompt = PromptText(json.dumps({"messages": [message], "max_completion_tokens": 9}).encode())
+    for name in ("tool_cals", "reasoning_contnt", "max_completoin_tokens"):
+        assert NearCopies(prompt).first({"x": name}) is None
+    message["content"] = "tool_calls"
+    prompt = PromptText(json.dumps({"messages": [message]}).encode())
+    slip = NearCopies(prompt).first({"x": "tool_cals"})
+    assert slip is not None
 
 
 def test_versions_dates_and_round_numbers_are_nobodys_copies() -> None:

@@ -226,6 +226,8 @@ def _is_fused(slip: Slip) -> bool:
         return False
     if "@" in slip.before + meant and "." in meant and "." not in said + slip.behind:
         return True  # a host without a domain
+    if said and slip.behind and meant[0] == "/" and slip.before[-1:].isalnum():
+        return True
     if not (slip.before[-1:].isalnum() and slip.behind[:1].isalnum()):
         return False
     is_torn = said != "" or meant[0].isalnum() != meant[-1].isalnum()
@@ -247,6 +249,8 @@ def _is_cut(slip: Slip) -> bool:
         return False
     a, b = (slip.meant[-1], slip.behind[0]) if slip.behind else (slip.before[-1], slip.meant[0])
     is_within = a.isalnum() and b.isalnum()
+    if slip.meant.isdigit() and b == "-" and slip.behind.count("-") > 1:
+        return True  # a telephone number without its area
     if slip.behind and (b == ":" or (b == "_" and ("@" in slip.behind or _is_of_record(slip)))):
         return slip.meant.isalnum() and len(slip.meant) <= _TOKEN_CHARS
     if is_opaque(slip):

@@ -373,6 +373,18 @@ def test_a_path_may_have_the_next_version_and_no_other_word_for_one(end: str, is
 
 @pytest.mark.parametrize(
     ("name", "source"),
+    [
+        (".github/workflowsuters.yml", ".github/workflows/test.yml"),
+        ("com/googleson/JsonObject.java", "com/google/gson/JsonObject.java"),
+        ("-555-0137", "415-555-0137"),
+    ],
+)
+def test_words_that_run_into_each_other_and_a_lost_area_are_suspected(name: str, source: str) -> None:
+    assert suspected(name, f"see {source} for more") == source
+
+
+@pytest.mark.parametrize(
+    ("name", "source"),
     [("getuserfile", None), ("preorder-list_7", None), ("tool_call", None), ("src/main/g/parts/one.py", None)],
 )
 def test_what_may_be_meant_where_words_join_is_no_slip(name: str, source: str | None) -> None:

@@ -4,8 +4,9 @@ import asyncio
 import errno
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from itertools import count
+from typing import Any
 
 from policies import Decision, Policy, TrialTerms, choose, decide
 from policies.classes import GUARDED, class_of_names
@@ -124,13 +125,13 @@ class Gateway:
         self.load.adopt(policy)
         self._attempts.adopt(policy.facts)
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Coroutine[Any, Any, None]:
         """Responds to one POST to `/v1/chat/completions` or `/v1/completions`.
 
         Whoever serves this app must cancel the call when the client leaves, so that no engine works for nobody. Our own
         listener and Ray Serve's both do.
         """
-        await self.respond(CHAT, scope, receive, send)
+        return self.respond(CHAT, scope, receive, send)  # a coroutine around it would be entered whenever it goes on
 
     async def respond(self, api: Api, scope: Scope, receive: Receive, send: Send) -> None:
         """Responds to one POST whose body is, or stands for, that of a chat or text completion.
@@ -268,7 +269,7 @@ class Gateway:
         exchange.attribution.decided(decision)
         exchange.attribution.request_class, _ = class_of_names(decision.classes)
         exchange.attribution.engine_id = engine_id_of(exchange.request_id, exchange.headers)
-        self._telemetry.decided(decision.model, decision.pool or "", [each.advisory for each in decision.reasons])
+        self._telemetry.decided(decision.model, decision.pool or "", exchange.attribution.reasons)
         if exchange.span.is_recording():
             exchange.span.set_attributes(decision_attributes(exchange.request_id, decision))
         if decision.refused:

@@ -2,8 +2,8 @@
 
 Such a call is valid and perhaps wrong: `weights/kimi-kw/config.json` where the prompt says `kimi-k3`. Names in
 arguments are few and short, so they are looked up in the prompt as they are written. Only for one that is not there is
-a neighbour searched, where parts of the name that one slip leaves stand together, and in the request's bytes: only what
-may be a slip is looked up in the prompt's text. StringZilla searches bytes ten times as fast as `bytes.find`. What a
+a neighbour searched, where parts of the name that one slip leaves stand together, and in the request's bytes: the
+prompt is decoded only where JSON may hide a name. StringZilla searches bytes ten times as fast as `bytes.find`. What a
 model makes of the prompt on purpose looks like a slip too; `derived_names` has the rules.
 """
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from functools import cached_property
 from typing import NamedTuple
 
 import msgspec
 from msgspec import Raw, Struct
-from stringzilla import find, utf8_uncased_search
+from stringzilla import find
 
 from serve.request.completion import MALFORMED, NONE
 
@@ -60,13 +60,13 @@ class Writing(NamedTuple):
         return bool(find(self.data, part.encode(errors="replace")) >= 0)
 
     def has_uncased(self, part: str) -> bool:
-        """Returns whether something stands in it in any capitals, if within a longer word."""
-        return bool(utf8_uncased_search(self.data, part.encode(errors="replace")) >= 0)
+        """Returns whether something stands in it in the usual capitals, if within a longer word."""
+        return any(map(self.has, _in_capitals(part)))
 
     def has_within(self, part: str) -> bool:
         """Returns whether something stands in a string of JSON and is not all of it, as keys and roles are."""
         size = len(part.encode(errors="replace"))
-        places = self._places_of(part, find)
+        places = self._places_of(part)
         return any(
             self.data[at - 1 : at] != b'"'
             or self.data[at - 2 : at - 1] == b"\\"
@@ -76,21 +76,21 @@ class Writing(NamedTuple):
 
     def says(self, name: str) -> bool:
         """Returns whether a name stands in it as it is written; False if JSON may hide it."""
-        return any(self._is_whole(at, name) for at in self._places_of(name, find))
+        return any(self._is_whole(at, name) for at in self._places_of(name))
 
     def says_uncased(self, name: str) -> bool:
-        """Returns whether a name stands in it in any capitals."""
-        return any(self._is_whole(at, name) for at in self._places_of(name, utf8_uncased_search))
+        """Returns whether a name stands in it in the usual capitals."""
+        return any(map(self.says, _in_capitals(name)))
 
-    def _places_of(self, part: str, search: Callable[[bytes, bytes, int], int]) -> Iterator[int]:
+    def _places_of(self, part: str) -> Iterator[int]:
         """Yields where something stands, as far as that matters."""
         sought = part.encode(errors="replace")
-        at = search(self.data, sought, 0)
+        at = find(self.data, sought, 0)
         for _ in range(_MOST_PLACES):
             if at < 0:
                 return
             yield at
-            at = search(self.data, sought, at + 1)
+            at = find(self.data, sought, at + 1)
 
     def _is_whole(self, at: int, name: str) -> bool:
         """Returns whether a place of a name is not within a longer word."""
@@ -179,6 +179,10 @@ class PromptText:
             return "\n".join(_texts(messages))
         except MALFORMED:
             return ""
+
+
+def _in_capitals(part: str) -> set[str]:
+    return {part, part.lower(), part.upper(), part.title(), part.capitalize()}
 
 
 def _goes_on(byte: bytes) -> bool:

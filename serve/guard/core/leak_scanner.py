@@ -28,7 +28,7 @@ from serve.guard.core.markup import (
 from serve.guard.core.shape import AHEAD, OPENINGS, MarkerPlace, MarkerShape, shape_of, shape_of_object, words_of_a_call
 
 # A bracket may begin a call, or a list of calls, that has lost its marker.
-_OPENING = re.compile(rf"{MARKUP.pattern}|\{{|\[(?=\s*[\[{{]|\s+\Z)")
+_OPENING = re.compile(rf"\{{|\[(?=\s*[\[{{]|\s+\Z)|{MARKUP.pattern}")
 _TAGS = ("<tool_call", "<function", "<parameter")
 _MOST_WAITING = 4096  # characters of markup without end inside a string of JSON
 

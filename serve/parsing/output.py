@@ -27,11 +27,6 @@ class Output:
     Whitespace at the beginning of a run of content is held back until the run has a word: between markers it is part
     of the markup. So is whitespace in front of `</think>`, and so are the newlines that templates put around content.
 
-    Args:
-        tools: Those that the request declares.
-        newlines_behind_reasoning: Number of newlines between reasoning and content that are markup.
-        newlines_before_calls: Number of newlines between content and a call that are markup.
-
     Attributes:
         events: Those not taken yet.
         wrote_reasoning: True once there is reasoning.

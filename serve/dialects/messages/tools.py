@@ -15,11 +15,7 @@ def chat_tools(body: Mapping[str, Any], dropped: list[str]) -> dict[str, Any]:
     """Returns the members of the chat body that come of a request's tools.
 
     Anthropic's own server tools run nowhere here. They are left out if a client's own tools remain; alone or forced
-    they are an error, because an answer without them would be made up.
-
-    Args:
-        body: The request.
-        dropped: Gets the names of the tools that are left out.
+    they are an error, because an answer without them would be made up. `dropped` gets the names of those left out.
 
     Raises:
         InvalidRequestError: The tools, or the choice among them, can't be served.
@@ -85,9 +81,7 @@ def _chat_choice(choice: Any, any_tools: bool) -> dict[str, Any]:
 def tools_in_effect(body: Mapping[str, Any], declared: list[Any]) -> list[Any]:
     """Returns the tools at the end of a conversation; what is no tool stays as it is, for whoever reads the list.
 
-    Args:
-        body: The request.
-        declared: Its `tools`. All of them are offered, those too whose loading is deferred: nothing here loads them.
+    All that are `declared` in the request are offered, those too whose loading is deferred: nothing here loads them.
     """
     removed: set[str] = set()
     added: list[Any] = []

@@ -38,7 +38,7 @@ def parts(text: str) -> tuple[RequestReader, OutgoingRequests]:
     """Returns what reads a body, and what an engine gets, for a configuration."""
     config = GatewayConfig.parse(json.loads(text))
     pools = OutgoingRequests(config, reports=False)
-    pools.adopt(compile_for(config, {}))
+    pools.adopt(compile_for(config, {}).facts)
     return RequestReader(config.requests), pools
 
 

@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from queue import SimpleQueue
 from types import FrameType
 
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
@@ -37,8 +38,16 @@ def supervise(stop: threading.Event, *, with_parent: bool = False) -> int | None
     worker = os.fork()
     if worker == 0:
         os.setsid()
+        asked: SimpleQueue[int] = SimpleQueue()
+
+        def stop_when_asked() -> None:
+            asked.get()
+            stop.set()
+
+        threading.Thread(target=stop_when_asked, daemon=True).start()
         for number in stopping:
-            signal.signal(number, lambda *_: stop.set())
+            # Not `stop.set`: what a handler interrupts may hold the event's lock, and would wait for itself for ever.
+            signal.signal(number, lambda number, _: asked.put(number))
         if not ask_at_death_of(supervisor):
             stop.set()
         signal.pthread_sigmask(signal.SIG_UNBLOCK, stopping)

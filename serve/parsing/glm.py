@@ -281,9 +281,10 @@ class Glm(XmlParameters):
     def _lacks_end(self) -> None:
         """Reports a value without `</arg_value>`, which ends at the tag held back.
 
-        It may not be whole if it ends in a blank, which may be the template's, or has opened a tag.
+        It may not be whole if it is empty, ends in a blank, which may be the template's, or has opened a tag.
         """
-        if self.has_opened() or self.raw[-1][-1:].isspace():
+        pieces = self.raw[self._value_at :]
+        if not pieces or pieces[-1][-1:].isspace() or self.has_opened():
             self._flaw = "malformed_call"
         else:
             self.report("drifted_marker", self._held_at, self._held[0])

@@ -14,11 +14,11 @@ from serve.parsing.machine import Row, State
 # What stands in front of `<|message|>`. The recipient comes before the channel or behind it, and the format of the
 # message with its marker or without.
 _HEADER = re.compile(
-    r"\s*(?:assistant)?"
-    r"(?:\s*\bto=(?P<before>[^\s<]+))?"
-    r"(?:\s*<\|channel\|>\s*(?P<channel>analysis|commentary|final))?"
-    r"(?:\s+to=(?P<behind>[^\s<]+))?"
-    r"\s*(?P<format>(?:<\|constrain\|>\s*|(?<=\s))(?i:json|code|text)\b)?\s*"
+    r"\s*+(?:assistant)?"
+    r"(?:\s*+\bto=(?P<before>[^\s<]++))?"
+    r"(?:\s*+<\|channel\|>\s*+(?P<channel>analysis|commentary|final))?"
+    r"(?:\s++to=(?P<behind>[^\s<]++))?"
+    r"\s*+(?P<format>(?:<\|constrain\|>\s*+|(?<=\s))(?i:json|code|text)\b)?\s*+"
 )
 _LONGEST_HEADER = 1024  # what a model writes by way of a name, and more
 _CHANNEL = re.compile(r"analysis|commentary|final")

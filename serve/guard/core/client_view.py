@@ -337,7 +337,7 @@ class ClientView:
         It is one of four places that may decide it. An engine whose text we read ourselves has no ids but those that
         its model writes: `RawChoice` (serve/stream/parsed.py) makes the others. Behind the guard, `Answer`
         (serve/dialects/answer.py) gives Messages and Responses ids that are new in the whole conversation, and
-        `client_id` (serve/dialects/messages/memo.py) spells an id so that clients of Messages accept it.
+        `client_id` (serve/dialects/messages/conversation.py) spells an id so that clients of Messages accept it.
         """
         if not identity or identity in self._ids:
             digest = hashlib.sha256(f"{self._seed}:{len(self._ids)}:{name}".encode()).hexdigest()

@@ -104,7 +104,7 @@ def test_a_value_without_its_end_runs_to_the_next_tag(lost: int, behind: str, si
     assert [(fault.kind, fault.index) for fault in message.violations] == [("drifted_marker", 0)]
 
 
-@pytest.mark.parametrize("value", ["Bern\n", "the tag <arg_value> here", "half</arg_val"])
+@pytest.mark.parametrize("value", ["", "Bern\n", "the tag <arg_value> here", "half</arg_val"])
 def test_a_value_without_its_end_that_may_not_be_whole_is_in_doubt(value: str) -> None:
     """A newline may be the value's or the template's; a tag may be quoted."""
     text = call(("city", value), ("days", "2")).replace("</arg_value><", "<", 1)

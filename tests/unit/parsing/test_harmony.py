@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 
 import pytest
 
@@ -37,3 +38,11 @@ def test_a_recipient_without_a_channel_is_called(start: str, form: str, size: in
 def test_a_header_without_a_channel_that_leaves_a_doubt_is_hidden_damage(head: str) -> None:
     message = cases.stream([f"{head}<|message|>{json.dumps({'city': 'Bern'})}<|end|>"], grammar="harmony", tools=TOOLS)
     assert any(fault.hidden for fault in message.violations)
+
+
+def test_a_header_of_blanks_costs_no_more_than_one_of_words() -> None:
+    head = "<|start|>assistant" + " " * 990
+    started = time.process_time()
+    message = cases.stream([f"{head}x<|message|>Hi<|end|>"] * 20, grammar="harmony", tools=TOOLS)
+    assert time.process_time() - started < 1
+    assert message.content is not None

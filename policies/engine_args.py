@@ -114,7 +114,7 @@ def facts_from_engine_args(
         derived = replace(derived, **{**found, "settings": {**_OPT_IN, **found["settings"]}})
     elif derived.kind == "sim":
         derived = replace(derived, engine="sim")
-    elif derived.kind == "remote" and overrides.get("method") is None:
+    elif derived.kind == "remote" and "method" not in overrides:
         derived = replace(derived, method=UNKNOWN)  # an engine that others started may draft
     merged = {
         **stated,

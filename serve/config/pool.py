@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from policies.facts import UNKNOWN
 from policies.vllm_options import full_names
@@ -147,6 +147,11 @@ class PoolConfig(_Strict):
     placement_group_bundles: tuple[dict[str, float], ...] | None = None
     placement_group_strategy: Literal["PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD"] = "STRICT_PACK"
     env: dict[str, str] = Field(default_factory=dict)
+
+    @field_validator("facts")
+    @classmethod
+    def _null_states_nothing(cls, facts: dict[str, Any]) -> dict[str, Any]:
+        return {name: value for name, value in facts.items() if value is not None}
 
     @model_validator(mode="after")
     def _kind_has_what_it_needs(self) -> Self:

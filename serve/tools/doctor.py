@@ -440,7 +440,7 @@ def _unusable_verdicts(config: GatewayConfig) -> Iterator[dict[str, Any]]:
 def _unstated_methods(config: GatewayConfig) -> Iterator[dict[str, Any]]:
     """Yields a finding for each remote pool of which nobody says whether its engine drafts tokens."""
     for model, _, name, pool in config.each_pool("remote"):
-        if pool.facts.get("method") is None:
+        if "method" not in pool.facts:
             text = (
                 "`facts` does not say `method`, so the pool counts as one that drafts in some unknown way, and gets no "
                 "request that any advisory on drafts forbids; say `method: none` if its engine has no drafter"

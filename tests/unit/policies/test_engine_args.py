@@ -138,13 +138,6 @@ def test_of_a_remote_engine_only_what_is_said_is_known():
     assert (found.engine, found.engine_version, found.tool_parser, found.prefix_caching) == (None, "0.19", None, None)
 
 
-@pytest.mark.parametrize(
-    ("stated", "known"), [({"method": None}, "unknown"), ({}, "unknown"), ({"method": "none"}, None)]
-)
-def test_only_who_says_so_has_a_remote_engine_without_drafts(stated, known):
-    assert facts(kind="remote", **stated).method == known
-
-
 def test_what_nobody_switched_on_is_off_on_any_kind_of_pool():
     for kind in ("vllm", "remote", "sim"):
         settings = facts(kind=kind).settings

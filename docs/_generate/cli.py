@@ -61,7 +61,7 @@ def _section(name: str, command: Any, common: Container[Row]) -> str:
     if own := [row for row in rows if row not in common]:
         parts.append(_list(own))
     if shared := [row[0] for row in rows if row in common]:
-        parts.append(f"[Common options](#common-options): {', '.join(shared)}.")
+        parts.append(f"[Common](#common-options): {', '.join(shared)}.")
     return "\n\n".join(part for part in parts if part)
 
 
@@ -87,7 +87,7 @@ def _is_option(parameter: Any) -> bool:
 def _row(parameter: Any) -> Row:
     text = (parameter.help or "").strip()
     if parameter.envvar:
-        text = f"{text} Environment variable: `{parameter.envvar}`."
+        text = f"{text} Variable: `{parameter.envvar}`."
     terms = "; ".join(filter(None, (_type_of(parameter), _default_of(parameter))))
     return ", ".join(map(code, names(parameter))), terms, text.strip()
 
@@ -108,21 +108,23 @@ def _type_of(parameter: Any) -> str:
     kind = {str: "text", int: "integer", float: "number", Path: "path"}.get(annotation, str(annotation))
     if many:
         kind += ", repeatable"
-    bounds = [f"≥ {parameter.min:g}"] if parameter.min is not None else []
+    bounds = [f"≥ {parameter.min:g}"] if parameter.min is not None and (parameter.min <= 0 or parameter.max) else []
     bounds += [f"≤ {parameter.max:g}"] if parameter.max is not None else []
-    return " ".join((kind, " and ".join(bounds))).strip()
+    if len(bounds) > 1:
+        bounds = [f"{parameter.min:g} to {parameter.max:g}"]
+    return " ".join((kind, *bounds))
 
 
 def _default_of(parameter: Any) -> str:
     default = parameter.default
     if callable(default):  # worked out when the command runs
-        return f"default {code(parameter.show_default)}"
+        return code(parameter.show_default)
     if parameter.required:
         return "required"
-    if default is None or default is False or default == []:
+    if default is None or default is False or default in ("", []):
         return ""
     if default is True:
         return "on by default"
     if isinstance(default, Path) and default.is_relative_to(_ROOT):
         default = default.relative_to(_ROOT)
-    return f"default {code(f'{default:g}' if isinstance(default, float) else str(default))}"
+    return code(f"{default:g}" if isinstance(default, float) else str(default))

@@ -21,6 +21,8 @@ Schema = Mapping[str, Any]
 
 _BOUNDS = {"minimum": "≥ {}", "exclusiveMinimum": "> {}", "maximum": "≤ {}", "exclusiveMaximum": "< {}"}
 
+_POSITIVE = {("minimum", 1), ("exclusiveMinimum", 0)}  # the page says that numbers are
+
 
 @dataclasses.dataclass(frozen=True)
 class Key:
@@ -63,7 +65,7 @@ def simulator() -> str:
 
 
 def _line(key: Key, name: str) -> str:
-    default = {"none": "", "required": "required", "": ""}.get(key.default, f"default {key.default}")
+    default = {"none": "", "empty": "", "required": "required", "": ""}.get(key.default, key.default)
     return f"- {code(name)} ({'; '.join(filter(None, (key.type, default)))}): {key.description}"
 
 
@@ -84,7 +86,7 @@ def _walk(prefix: str, schema: Schema, definitions: Mapping[str, Schema]) -> Ite
         section.append(
             Key(
                 path,
-                "see below" if children and "$ref" in value else _type_of(value),
+                _type_of(value),
                 "required" if name in required else _default_of(value, bool(children)),
                 attributes.get(name) or DESCRIPTIONS.get(path, ""),
             )
@@ -121,12 +123,18 @@ def _type_of(value: Schema) -> str:
         return "mapping"
     kind = value.get("type", "any")
     if kind == "array":
-        return f"list of {_type_of(value.get('items', {}))}"
+        items = _type_of(value.get("items", {}))
+        return f"{items}s" if items.isalpha() else f"list of {items}"
     if kind == "object":
         return "mapping"
     if kind == "string" and "format" in value:
         return str(value["format"])
-    bounds = " and ".join(text.format(f"{value[name]:g}") for name, text in _BOUNDS.items() if name in value)
+    bounds = " and ".join(
+        text.format(f"{value[name]:g}")
+        for name, text in _BOUNDS.items()
+        if name in value and (name, value[name]) not in _POSITIVE
+    )
+    bounds = re.sub(r"≥ (\S+) and ≤ (\S+)", r"\1 to \2", bounds)
     return f"{kind} {bounds}".strip()
 
 

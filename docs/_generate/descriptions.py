@@ -13,9 +13,7 @@ DESCRIPTIONS: dict[str, str] = {
     "models.MODEL.pools.POOL.autoscaling.": "Replicas follow the number of running and waiting requests.",
     "limits.": "What one request may take.",
     "policy.": "How decisions are made; see [the policy](../explanation/policy.md).",
-    "policy.overrides[].": (
-        "An operator's order, which outweighs advisories. `action` decides which other keys it needs."
-    ),
+    "policy.overrides[].": ("An operator's order, which outweighs advisories."),
     "quarantine.": "Quarantine of all models; see [quarantine](../explanation/quarantine.md).",
     "rate_limits.": "Limits and the accounting of usage.",
     # Keys.
@@ -40,8 +38,7 @@ DESCRIPTIONS: dict[str, str] = {
     "models.MODEL.pools.POOL.graceful_shutdown_timeout_s": "Time for a replaced replica to finish its streams.",
     "models.MODEL.pools.POOL.health_check_period_s": "Seconds between Ray Serve's health checks of a replica.",
     "models.MODEL.pools.POOL.health_check_timeout_s": (
-        "A health check that takes longer counts as failed; three in a row replace the replica. vLLM's engine core "
-        "answers it between two steps."
+        "A health check that takes longer counts as failed; three in a row replace the replica."
     ),
     "models.MODEL.pools.POOL.ray_actor_options": (
         "Resources of one replica, in Ray's words: `num_gpus`, `num_cpus` (default 1), `resources`."
@@ -89,14 +86,11 @@ ERRORS: dict[str, str] = {
     "invalid_request": "The request contradicts itself or has a field of the wrong type; `param` names it.",
     "invalid_json": "The body is not JSON.",
     "field_not_allowed": (
-        "The field, named by `param`, would steer the engine, or is unknown and `requests.mode` is `strict`. An "
-        "operator can allow it in `requests.pass_fields`."
+        "The field, named by `param`, would steer the engine, or is unknown and `requests.mode` is `strict`. "
+        "`requests.pass_fields` allows it."
     ),
     "media_not_allowed": "A URL of media is neither `data:` nor on a host of `requests.media_hosts`.",
-    "over_limit": (
-        "A field exceeds the limit that the message names, or the body has implausibly many messages, parts, "
-        "calls, tools or fields."
-    ),
+    "over_limit": ("A field exceeds the limit that the message names, or the body has implausibly many parts."),
     "missing_field": "A required field is missing; `param` names it.",
     "cross_site": (
         "A web page of another site called an operator's route, or a request named a host that is not in `admin.names`."
@@ -113,8 +107,7 @@ ERRORS: dict[str, str] = {
     "body_too_large": "The body exceeds `limits.max_body_bytes`.",
     "unsupported_media_type": "The body is not `Content-Type: application/json`, or has a `Content-Encoding`.",
     "policy_conflict": (
-        "The policy forbids every pool; the message lists the first reasons. `POST /v1/route/explain` says what would "
-        "change that."
+        "The policy forbids every pool; the message lists the first reasons. Ask `POST /v1/route/explain`."
     ),
     "overloaded": (
         "Every allowed pool has `max_queued_requests`, or the gateway has `max_ongoing_requests`. Wait `Retry-After`."
@@ -130,10 +123,7 @@ ERRORS: dict[str, str] = {
     "integrity_violation": "Every attempt gave a broken tool call or document, none of which was sent. Retry.",
     "pool_unavailable": "No replica of an allowed pool is up. Wait `Retry-After`; see `serve status`.",
     "shared_state_lost": "The quarantine's actor could not take an operator's order. Wait `Retry-After`.",
-    "storage_failed": (
-        "A change could not be written to the disk that the message names, so nothing was changed. Free or repair "
-        "the disk."
-    ),
+    "storage_failed": ("Nothing was changed: the disk that the message names can't be written. Free or repair it."),
     "deadline_exceeded": "A whole response exceeded `limits.request_timeout_s`, or the engine did not begin in time.",
 }
 
@@ -155,8 +145,8 @@ ROUTES: dict[tuple[str, str], str] = {
     ("POST", "/v1/responses"): "OpenAI's Responses, whole or streamed, stateless, served as a chat request.",
     ("GET", "/v1/models/*"): "One model, by its name or an alias.",
     ("POST", "/v1/route/explain"): (
-        "The decision for a request's body, without an engine: pool, reasons, what would change it, and in "
-        "`rerun_only` why it could not be resumed. `?api=messages` or `responses` for those APIs."
+        "The decision for a request's body: pool, reasons, what would change it, in `rerun_only` why it could not be "
+        "resumed. `?api=messages` or `responses` for those APIs."
     ),
     ("GET", "/admin/v1/policy"): (
         "The active policy: its digest, what each pool may do, and why a newer one was refused."
@@ -169,8 +159,8 @@ ROUTES: dict[tuple[str, str], str] = {
     ("GET", "/health"): "200 while the process runs, with its version.",
     ("GET", "/version"): 'specgate\'s version, as `{"version": ...}`: clients of vLLM ask there.',
     ("GET", "/ready"): (
-        "200 if every pool has a running replica or may scale to zero, even if it is full; else 503. With the "
-        "scope `observe`, the body lists the pools."
+        "200 if every pool has a running replica or may scale to zero, else 503. With the scope `observe`, the body "
+        "lists the pools."
     ),
     ("GET", "/metrics"): (
         "Metrics of all gateway replicas (label `replica`) and engines (`model`, `pool`), in Prometheus' text format."
@@ -178,7 +168,7 @@ ROUTES: dict[tuple[str, str], str] = {
     ("GET", "/"): "The routes, as a page for browsers and JSON for others; on the admin API the dashboard.",
     ("GET", "/page/*"): "The dashboard's files.",
     ("GET", "/admin/v1/usage"): "Sums of usage: `?by=tenant,model&since=2026-11-01&until=2026-12-01`.",
-    ("GET", "/admin/v1/keys"): "The store's keys that the caller may manage, without secrets: `?tenant=T`.",
+    ("GET", "/admin/v1/keys"): "The keys that the caller may manage, without secrets: `?tenant=T`.",
     ("POST", "/admin/v1/keys"): (
         "Makes a key: `tenant`, and optionally `name`, `scopes`, `models`, `limits`, `priority_default`, "
         "`priority_ceiling`, `expires`. Its token is never shown again."
@@ -197,20 +187,20 @@ ROUTES: dict[tuple[str, str], str] = {
         "The dashboard's content as JSON, with an `ETag`; `x-specgate-audit` is the hash of the newest audit line."
     ),
     ("GET", "/admin/v1/drafts"): (
-        "What is known of each pool's drafts by request class: tokens per step, answers counted, seconds since the "
-        "last (`idle_s`), draft length, requests per engine, step times. Needs `policy.load`."
+        "Each pool's drafts by request class: tokens per step, answers counted, seconds since the last (`idle_s`), "
+        "draft length, requests per engine, step times. Needs `policy.load`."
     ),
     ("GET", "/admin/v1/shadow"): (
-        "The verdict on every candidate pool, for all request classes and each: `promote`, `reject` or `not yet`, "
-        "with counts, bounds, outcomes and mean times."
+        "The verdict on every candidate pool, by request class: `promote`, `reject` or `not yet`, with counts, "
+        "bounds, outcomes and mean times."
     ),
     ("GET", "/admin/v1/request"): (
-        "What became of a recent request (`?request_id=ID`): class, pool, attempts, outcome, timings; no content. "
-        "Each gateway replica keeps its last 2,000."
+        "What became of one of a replica's last 2,000 requests (`?request_id=ID`): class, pool, attempts, outcome, "
+        "timings."
     ),
     ("GET", "/admin/v1/rerun"): (
-        "The content of a request that was rerun (`?request_id=ID`): what engines sent, what was wrong, what the "
-        "client got. Only with `admin.rerun_content`. Audited."
+        "What engines sent and the client got of a rerun request (`?request_id=ID`), with `admin.rerun_content`. "
+        "Audited."
     ),
     ("GET", "/admin/v1/history"): "The last half hour of one pool (`?model=M&pool=P`), or of all.",
     ("GET", "/admin/v1/audit"): "The newest lines of this admin API's audit log: `?limit=100`.",

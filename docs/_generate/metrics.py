@@ -17,6 +17,9 @@ _ALL_ON = {
 }
 
 
+_SUFFIX = {"histogram": " (histogram)"}
+
+
 def declared() -> list[Declared]:
     """Returns every metric of the gateway and the admin API, sorted by name."""
     telemetry = GatewayReplica(_ALL_ON, []).telemetry
@@ -27,7 +30,7 @@ def declared() -> list[Declared]:
 def metrics_table() -> str:
     """Returns the table of the reference page."""
     rows = [
-        (code(metric.name), metric.type, ", ".join(map(code, metric.labels)), metric.description)
+        (code(metric.name), ", ".join(map(code, metric.labels)), metric.description + _SUFFIX.get(metric.type, ""))
         for metric in declared()
     ]
-    return table(("metric", "type", "labels", "meaning"), rows)
+    return table(("metric", "labels", "meaning"), rows)

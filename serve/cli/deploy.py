@@ -27,7 +27,7 @@ def deploy(
     timeout_s: Annotated[float, typer.Option(min=1, help="Longest wait; large models take a while to load.")] = (
         3600.0
     ),
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the config for Ray, but do not send it.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print the config for Ray.")] = False,
     accept_hazards: Annotated[bool, typer.Option("--accept-hazards", help="Deploy even if doctor finds hazards.")] = (
         False
     ),

@@ -31,7 +31,7 @@ def doctor(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Check a configuration, or an engine's command line; exits with 1 if any hazard is not mitigated."""
+    """Check a configuration, or an engine's command line, for hazards that nothing mitigates."""
     if (config is None) is (not command):
         raise ConfigError("give either --config FILE or, behind `--`, the command line of an engine")
     if fact and config is not None:

@@ -37,9 +37,9 @@ def fetch(
     download: Annotated[bool, typer.Option("--download", help="Download what is missing from the model hub.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Check the model folders of a configuration on this node; exit code 1 if one is incomplete.
+    """Check the model folders of a configuration on this node.
 
-    It finds within a second what an engine would only report after minutes.
+    It finds within a second what an engine reports after minutes.
     """
     parsed = GatewayConfig.load(config)
     if download:

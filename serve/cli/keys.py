@@ -190,13 +190,9 @@ def create(
     tenant: Annotated[str, typer.Option(help="The tenant whose key it is.")],
     url: Url = LOCAL,
     name: Annotated[str, typer.Option(help="For people.")] = "",
-    scope: Annotated[list[str] | None, typer.Option(help="What it may do; may be repeated. [default: infer]")] = None,
-    model: Annotated[
-        list[str] | None, typer.Option(help="Models that it may use, `*` for any characters; may be repeated.")
-    ] = None,
-    limit: Annotated[
-        list[str] | None, typer.Option(help="A limit of its own, as tokens_per_minute=60000; may be repeated.")
-    ] = None,
+    scope: Annotated[list[str] | None, typer.Option(help="What it may do. [default: infer]")] = None,
+    model: Annotated[list[str] | None, typer.Option(help="Models that it may use, `*` for any characters.")] = None,
+    limit: Annotated[list[str] | None, typer.Option(help="A limit of its own, as tokens_per_minute=60000.")] = None,
     expires_days: Annotated[
         float | None, typer.Option(min=0, max=36500, help="Days until it ends; by default never.")
     ] = (None),
@@ -318,11 +314,11 @@ def set_terms(
     url: Url = LOCAL,
     weight: Annotated[float, typer.Option(help="Its share where tenants compete.")] = 1.0,
     limit: Annotated[
-        list[str] | None, typer.Option(help="A limit of all its keys, as tokens_per_minute=60000; may be repeated.")
+        list[str] | None, typer.Option(help="A limit of all its keys, as tokens_per_minute=60000.")
     ] = None,
     model_limit: Annotated[
         list[str] | None,
-        typer.Option(help="A further limit for one model, as MODEL:requests_per_minute=60; may be repeated."),
+        typer.Option(help="A further limit for one model, as MODEL:requests_per_minute=60."),
     ] = None,
     priority_ceiling: Annotated[str, typer.Option(help="The first priority of its requests.")] = "interactive",
     state_dir: StateDir = None,

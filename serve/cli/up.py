@@ -29,7 +29,7 @@ def up(
 ) -> None:
     """Check a cluster file and the config it would serve, then run `ray up`.
 
-    Exit code 1 if something in it cannot work. Nothing is started unless all checks pass.
+    Nothing is started unless all checks pass.
     """
     report = check_file(cluster)
     report = replace(report, findings=(*report.findings, *_hazards(report)))

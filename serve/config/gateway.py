@@ -56,7 +56,7 @@ class AdminConfig(_Strict):
         tls_certfile: PEM file of the certificate; without one, plain HTTP.
         tls_keyfile: PEM file of its key.
         names: Host names it serves beside addresses, `localhost` and `host`. Without access control it refuses others,
-            which protects it from DNS rebinding.
+            against DNS rebinding.
         audit_dir: Folder of the audit log, on the head node; without one, lines are only kept in memory.
         audit_key_file: Key that seals the audit log, outside of `audit_dir`, made if missing. By default `audit.key` in
             `access.state_dir`; without either, lines have no seal.
@@ -218,8 +218,8 @@ class PolicyConfig(_Strict):
     Attributes:
         mode: Whether a caller's `enable_speculative: true` outweighs an advisory: with `advise` it does.
         optimistic: Speculate where an advisory is only suspected. Needs the guard.
-        advisories: A folder that replaces the shipped advisories. It is watched: new files take effect together,
-            without a restart, unless one can't be read.
+        advisories: A folder that replaces the shipped advisories. It is watched: new files take effect together, unless
+            one can't be read.
         advisories_key: Public key (PEM, Ed25519) that signs the folder's `index.jws`. Files not in it are refused; once
             it has expired, tools, JSON and log-probabilities don't speculate.
         qualifications: A folder of verdicts from `specgate qualify`, watched as well.

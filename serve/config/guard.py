@@ -17,12 +17,12 @@ class GuardConfig:
     """The guard of one model; see docs/explanation/guard.md.
 
     Attributes:
-        mode: `heal`: hold broken output back, rescue calls, rerun. `strict`: as `heal`, and what still does not fit a
-            schema after the last rerun is an error, strict or not. `observe`: only check and count. `off`: neither.
+        mode: `heal`: hold broken output back, rescue calls, rerun. `strict`: as `heal`, and what still does not fit any
+            schema after the last rerun is an error. `observe`: only check and count. `off`: neither.
         schema: A mismatch with a schema that is not `strict`: `enforce` reruns, `warn` counts. Strict schemas always
             rerun.
-        unjudged: A schema that can't be applied within 15 ms for all schemas of a request, or a fault of the guard
-            itself: `pass` delivers the response and counts it, `refuse` sends an error.
+        unjudged: A schema that can't be applied in time, or a fault of the guard itself: `pass` delivers the response
+            and counts it, `refuse` sends an error.
         reruns: How many times a broken response may be rerun.
         on_failure: If the last rerun is broken too: `error` sends an `integrity_violation`, `unclean` the response as
             it is, marked. With either, one that only fails a schema that is not strict is sent, marked, in mode `heal`.
@@ -34,7 +34,7 @@ class GuardConfig:
         max_held_bytes: Bytes of one response that may be held for a check; more is an `engine_error`, and rerun.
         near_copies: Calls that name a path, identifier, URL or number from the prompt with one slip: `count` them
             against the pool, `rerun` them once as well, or `off`.
-        resume: Which broken answers continue on another replica instead of starting again. `guarded`: checked ones
+        resume: Which broken answers continue on another replica. `guarded`: checked ones
             (vLLM only). `all`: plain streams, too, when their engine is lost. `off`: none. Needs reruns.
         escalate: `strict`: rerun a malformed call with strict tools, on pools that do not speculate and where no
             advisory warns of it. `off`: rerun it unchanged.

@@ -88,14 +88,14 @@ class PoolConfig(_Strict):
         engine_args: vLLM's command-line options, full or short (`tp`), merged over the model's. Abbreviations and
             `config` are refused.
         url: Base URL of a `remote` pool, without `/v1`.
-        urls: In place of `url`, those of several equal engines. Each is a replica with slots of its own, and left out
-            while it does not answer or turns out to be something else.
+        urls: In place of `url`, those of several equal engines. Each is a replica, left out while it does not answer or
+            is something else.
         resolve: Each address of a URL's host is a replica, as behind a headless Service; looked up every few seconds.
             Plain `http` only.
         endpoints: In place of `url`, a Service of Kubernetes, each of whose pods is a replica; looked up every few
             seconds. The gateway's account must list EndpointSlices: `deploy/kubernetes/endpoints`.
-        served_name: The model's name at the engine of a `remote` pool, even a path; clients use our names. If not
-            given, the engine gets the name that the client used.
+        served_name: The model's name at the engine of a `remote` pool, even a path; by default the name that the client
+            used.
         reasoning_field: The field in which the engine of a `remote` pool reads the reasoning of earlier turns:
             `reasoning` (vLLM) or `reasoning_content` (many others). If not given, the client's is kept.
         api_key_env: Environment variable with the key of a `remote` pool, on each node with a gateway replica.
@@ -105,8 +105,7 @@ class PoolConfig(_Strict):
         proven: Request classes that the operator has proven correct on this pool.
         canary_share: Share of the conversations that this pool serves first; for all others it comes last.
         facts: Facts that are missing or wrong in `engine_args`.
-        parse: Who parses the model's text: the `engine`, or the `gateway` with the model's `grammar`, for an engine
-            without parsers (docs/explanation/parsing.md).
+        parse: Who parses the model's text: the `engine`, or the `gateway` with the model's `grammar`.
         markers: Marker tokens and the ids they must have; a replica whose tokenizer differs does not start.
         env: Environment variables of the replica's process, beside the node's own. No secrets: Ray's dashboard shows
             them.
@@ -256,11 +255,10 @@ class ModelConfig(_Strict):
 
     Attributes:
         family: Model family as in the advisories: `kimi-k2`, `qwen3`, `qwen3-coder`, `qwen3.5`, ... With `unknown`,
-            advisories about any family apply; `specgate front --config` asks the engines.
+            advisories about any family apply.
         version: Version within the family, such as `2.6`.
-        grammar: Tool-call format: one of those in docs/explanation/parsing.md, `auto` (by the model's name, its
-            tool-call parser and its architecture), or `none` (calls are checked as JSON, and leaked ones are read if
-            their markup shows the format).
+        grammar: Tool-call format: one of those in docs/explanation/parsing.md, `auto` (by name, parser and
+            architecture), or `none` (calls are checked as JSON).
         thinking: Whether the model thinks by default. If not given, as the pools' `default-chat-template-kwargs` or the
             chat templates of its family say.
         aliases: Other names for it. One `*` stands for any characters but `:`, as in `claude-*`; exact names go first.

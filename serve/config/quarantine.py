@@ -26,7 +26,7 @@ class QuarantineConfig:
         return_alpha: Chance that a pool returns although it is worse than the reference by `tolerance`.
         tolerance: How much worse than the reference a pool may be to return.
         probe_share: Share of its class's requests that a quarantined cell still gets, protected by reruns; as many go
-            to the reference pool for comparison. A pool that is out with speculation and without it is two cells.
+            to the reference pool for comparison.
         reference_share: Share of each other pool's checked requests that the reference pool gets for comparison.
         state_dir: Folder for the state, so that it survives the Ray cluster; every node must see it.
     """

@@ -416,7 +416,17 @@ class ServerProtocol(asyncio.Protocol):
             self.pause_reading()
 
     def eof_received(self) -> None:
-        """Returns nothing, which closes the connection."""
+        """Leaves at once, and returns nothing, which closes the connection behind the responses that are whole.
+
+        Closing alone would let the app go on until a client has taken what waits for it, who may never do so.
+        """
+        self._lifetime = _CLOSED
+        if not self._cycles:
+            return
+        if self._cycles[0].progress is PENDING:
+            self._let_go()
+        elif self._cycles[0].progress not in _OVER:
+            self._transport.abort()
 
     def pause_writing(self) -> None:
         self.drain = self._loop.create_future()
@@ -435,11 +445,14 @@ class ServerProtocol(asyncio.Protocol):
         if self._deadline_timer is not None:
             self._deadline_timer.cancel()
         self._connections.discard(self)
+        self._let_go()
+
+    def _let_go(self) -> None:
         if self._task is None or not self._cycles or self._direct_app(self._cycles[0]) is None:
             self._leave()
-            return
-        self._cycles[0].progress = ABANDONED
-        turns().call(self._leave)  # hundreds of clients may leave at the same moment
+        elif self._cycles[0].progress is not ABANDONED:  # or it knows already: a second cancel would break its end off
+            self._cycles[0].progress = ABANDONED
+            turns().call(self._leave)  # hundreds of clients may leave at the same moment
 
     def _leave(self) -> None:
         """Lets the apps know that the client is gone."""
@@ -463,6 +476,7 @@ class ServerProtocol(asyncio.Protocol):
             return
         if self._reading_paused:  # the client waits for us, and its end behind what is unread is no event
             if self._has_left():
+                self.eof_received()
                 self._transport.close()
             return
         waited_s = self._loop.time() - self._waiting_since

@@ -19,6 +19,7 @@ HEAD = b"POST /hot HTTP/1.1\r\nhost: a\r\n"
 HELLO = HEAD + b"content-length: 5\r\n\r\nhello"
 CHAT_HEAD = b"POST /v1/chat/completions HTTP/1.1\r\nhost: a\r\ncontent-type: application/json\r\n"
 CHUNKED = HEAD + b"transfer-encoding: chunked\r\n\r\n"
+PART = b"x" * 100_000
 CHAT = {"model": "m", "stream": True, "messages": [{"role": "user", "content": "hello"}]}
 Client = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 pytestmark = pytest.mark.timeout(120)
@@ -201,6 +202,100 @@ async def test_a_client_that_leaves_behind_pipelined_requests_is_noticed_during_
         leave(writer)
         async with asyncio.timeout(60), clock.hurrying(1):
             await over.wait()
+
+
+def endless(over: asyncio.Event, full: asyncio.Event) -> Any:
+    """Streams until the client is gone."""
+
+    async def app(_: Any, receive: Any, send: Any) -> None:
+        await receive()
+        try:
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+            while not over.is_set():
+                writing = asyncio.ensure_future(send({"type": "http.response.body", "body": PART, "more_body": True}))
+                await asyncio.sleep(0)
+                if not writing.done():
+                    full.set()
+                    gone = asyncio.ensure_future(receive())
+                    await asyncio.wait([writing, gone], return_when=asyncio.FIRST_COMPLETED)
+                    if gone.done():
+                        return
+                    gone.cancel()
+        finally:
+            over.set()
+
+    return app
+
+
+@own_loop
+@pytest.mark.parametrize("path", [b"/hot", b"/cold"])
+@pytest.mark.parametrize("pipelined", [0, 2])
+async def test_a_client_that_closes_its_half_while_output_waits_for_it_is_gone_at_once(
+    path: bytes, pipelined: int, clock: LoopClock
+) -> None:
+    over, full = asyncio.Event(), asyncio.Event()
+    app = endless(over, full)
+    async with connecting(app, app) as connect:
+        _, writer = await connect()
+        writer.transport.pause_reading()  # type: ignore[attr-defined]
+        writer.write(HELLO.replace(b"/hot", path) * (1 + pipelined))
+        await full.wait()
+        assert not over.is_set()
+        writer.write_eof()
+        async with asyncio.timeout(60):
+            if pipelined:  # their end stands behind what is not read
+                await clock.advance(10)
+            await over.wait()
+
+
+@pytest.mark.parametrize("path", [b"/hot", b"/cold"])
+async def test_a_client_that_closes_its_half_gets_the_response_that_is_whole(path: bytes) -> None:
+    sending = asyncio.Event()
+
+    async def whole(_: Any, receive: Any, send: Any) -> None:
+        await receive()
+        headers = [(b"content-length", b"%d" % (100 * len(PART)))]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        asyncio.get_running_loop().call_soon(sending.set)
+        await send({"type": "http.response.body", "body": 100 * PART})
+
+    async with connecting(whole, whole) as connect:
+        reader, writer = await connect()
+        writer.transport.pause_reading()
+        writer.write(HELLO.replace(b"/hot", path))
+        await sending.wait()
+        writer.write_eof()
+        await asyncio.sleep(0)
+        writer.transport.resume_reading()
+        assert await response(reader) == (200, 100 * PART)
+
+
+@own_loop
+async def test_a_client_that_closes_its_half_before_the_response_leaves_once_and_gets_those_before_it() -> None:
+    begun, cancels, cleaned = asyncio.Event(), 0, asyncio.Event()
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        nonlocal cancels
+        if scope["query_string"]:
+            await echo(scope, receive, send)
+            return
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cancels += 1
+            await asyncio.sleep(0.01)  # what a second cancel would break off
+            cleaned.set()
+
+    async with connecting(app) as connect:
+        reader, writer = await connect(HELLO.replace(b"/hot", b"/hot?quick") + HELLO)
+        await begun.wait()
+        writer.write_eof()
+        assert await response(reader) == (200, b"hello")
+        assert await ended(reader)
+        async with asyncio.timeout(60):
+            await cleaned.wait()
+    assert cancels == 1
 
 
 async def test_one_connection_more_than_allowed_is_503_and_closed() -> None:

@@ -11,9 +11,10 @@ import ast
 import json
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import reduce
 from json.encoder import encode_basestring
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import unquote
 
 from serve.parsing.strict_json import loads
@@ -229,14 +230,60 @@ def types_of(schema: Schema | None, root: Schema | None = None) -> frozenset[str
 
 
 def stated_types(schema: Schema | None, root: Schema | None) -> frozenset[str]:
-    """Returns the JSON types that a schema states, which may be none. `$ref` refers to the root."""
-    types: set[str] = set()
-    for each in alternatives(schema, root):
-        own = _own_types(each)
-        if each.get("nullable") is True:  # OpenAPI's spelling
-            own |= {"null"} if own else {"string", "null"}
-        types |= own
-    return frozenset(types)
+    """Returns the JSON types that a schema states, which may be none. `$ref` refers to the root.
+
+    What stands in one schema holds at once, so that its types are those which all of it allows; the members of `anyOf`
+    and `oneOf` are a choice.
+    """
+    return _stated(schema, root, _DEPTH, {}).names
+
+
+class _Types(NamedTuple):
+    """What a schema says of types.
+
+    Attributes:
+        names: The types that it names.
+        is_open: It allows others too.
+    """
+
+    names: frozenset[str]
+    is_open: bool
+
+    def either(self, other: _Types) -> _Types:
+        return _Types(self.names | other.names, self.is_open or other.is_open)
+
+    def both(self, other: _Types) -> _Types:
+        """Returns what both allow; of a contradiction, what stands first."""
+        if self.is_open and other.is_open:
+            return self.either(other)
+        if self.is_open or other.is_open:
+            return other if self.is_open else self
+        common = {name for name in self.names | other.names if _is_in(name, self.names) and _is_in(name, other.names)}
+        return _Types(frozenset(common) or self.names or other.names, False)
+
+
+_ANY = _Types(frozenset(), True)
+_NONE = _Types(frozenset(), False)
+
+
+def _stated(schema: Any, root: Schema | None, depth: int, followed: dict[str, _Types]) -> _Types:
+    if not isinstance(schema, Mapping) or depth == 0:
+        return _ANY
+    types = _own_types(schema)
+    for union in ("anyOf", "oneOf", "allOf"):
+        members = schema.get(union)
+        each = [_stated(one, root, depth - 1, followed) for one in members] if isinstance(members, list | tuple) else []
+        if each:
+            types = types.both(reduce(_Types.both if union == "allOf" else _Types.either, each))
+    reference = schema.get("$ref")
+    if isinstance(reference, str):
+        if reference not in followed:
+            followed[reference] = _NONE  # while it is followed: unions of references to themselves grow
+            followed[reference] = _stated(_resolve(reference, root), root, depth - 1, followed)
+        types = types.both(followed[reference])
+    if schema.get("nullable") is True:  # OpenAPI's spelling
+        types = types.either(_Types(frozenset({"null"} if types.names else {"string", "null"}), False))
+    return types
 
 
 def alternatives(schema: Any, root: Schema | None) -> Iterator[Schema]:
@@ -261,16 +308,23 @@ def _alternatives(schema: Any, root: Schema | None, depth: int, followed: set[st
         yield from _alternatives(_resolve(reference, root), root, depth - 1, followed)
 
 
-def _own_types(schema: Schema) -> set[str]:
-    """Returns the types that a schema states itself: by `type`, or else by its values."""
+def _own_types(schema: Schema) -> _Types:
+    """Returns the types that a schema states itself, by `type` and by its values."""
     kind = schema.get("type")
     names = [kind] if isinstance(kind, str) else kind if isinstance(kind, list) else []
     plain = [name.strip().lower() for name in names if isinstance(name, str)]
-    if plain:
-        return {_ALIASES.get(name) or _number_type(name) or name for name in plain}
-    if isinstance(schema.get("enum"), list):
-        return {_PYTHON_TYPES.get(type(value), "string") for value in schema["enum"]}
-    return {_PYTHON_TYPES.get(type(schema["const"]), "string")} if "const" in schema else set()
+    types = _named(_ALIASES.get(name) or _number_type(name) or name for name in plain)
+    values = schema.get("enum")
+    if isinstance(values, list):
+        types = types.both(_named(_PYTHON_TYPES.get(type(value), "string") for value in values))
+    if "const" in schema:
+        types = types.both(_named([_PYTHON_TYPES.get(type(schema["const"]), "string")]))
+    return types
+
+
+def _named(names: Iterable[str]) -> _Types:
+    found = frozenset(names)
+    return _Types(found, not found)
 
 
 def _number_type(name: str) -> str | None:
@@ -352,6 +406,9 @@ _READERS: dict[str, Callable[[str], Any]] = {
 def coerce(value: str, schema: Schema, root: Schema | None = None) -> Any:
     """Returns the value that the schema of a parameter asks for, or the text itself if it does not fit; see `types_of`
     for the root.
+
+    Where a string is allowed too, only what JSON writes exactly so is a number or a boolean: `007`, `+4917`, `1_000`
+    and `1.10` may be a code, a telephone number, a name or a version, and as numbers they would be others.
     """
     types = types_of(schema, root)
     if "null" in types and (value.lower() == "null" or (value == "None" and _none_is_null(types))):
@@ -359,9 +416,11 @@ def coerce(value: str, schema: Schema, root: Schema | None = None) -> Any:
     for name, read in _READERS.items():
         if name in types:
             try:
-                return read(value)
+                read_value = read(value)
             except _NoFitError:
                 continue
+            if name in _CONTAINERS or "string" not in types or json.dumps(read_value) == value:
+                return read_value
     if "string" in types:
         return value
     try:
@@ -377,5 +436,9 @@ def _none_is_null(types: frozenset[str]) -> bool:
 
 def is_of(value: object, stated: frozenset[str]) -> bool:
     """Returns whether a value of JSON has one of the types that a schema states, which may be none."""
-    kind = _PYTHON_TYPES[type(value)]
-    return not stated or kind in stated or (kind == "integer" and "number" in stated)
+    return not stated or _is_in(_PYTHON_TYPES[type(value)], stated)
+
+
+def _is_in(kind: str, types: frozenset[str]) -> bool:
+    """Returns whether a type is one of these, or part of one: an integer is a number."""
+    return kind in types or (kind == "integer" and "number" in types)

@@ -192,7 +192,7 @@ ROUTES: dict[tuple[str, str], str] = {
     ),
     ("GET", "/admin/v1/shadow"): (
         "The verdict on every candidate pool, by request class: `promote`, `reject` or `not yet`, with counts, "
-        "bounds, outcomes and mean times."
+        "bounds, outcomes and mean times; `why` not yet, if more pairs are not all that is needed."
     ),
     ("GET", "/admin/v1/request"): (
         "What became of one of a replica's last 2,000 requests (`?request_id=ID`): class, pool, attempts, outcome, "

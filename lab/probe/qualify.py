@@ -164,9 +164,11 @@ async def _of_pairs(ask: Ask, test: PairTest, terms: QualifyTerms, advance: Call
         ours, standard = await asyncio.gather(_all(ask, True, with_drafts), _all(ask, False, without))
         for body, own, right in zip(bodies, ours, standard, strict=True):
             pair = compare(body, own, right)
-            silent = silent + 1 if pair.counts is None else 0
+            silent = silent + 1 if pair.counts is None or pair.counts.both_bad else 0
             if pair.counts is None:
                 unknown = pair.why
+            elif pair.counts.both_bad:  # nobody knows what drafts do
+                unknown = "the standard engine answered wrong, too"
             else:
                 counts = PairCounts.total((counts, pair.counts))
                 why = why or (pair.why if pair.counts.candidate_bad else "")
@@ -175,8 +177,6 @@ async def _of_pairs(ask: Ask, test: PairTest, terms: QualifyTerms, advance: Call
             verdict = judge(counts, alpha, terms.tolerance)
     verdict = judge(counts, alpha, terms.tolerance)
     finding = _FINDINGS[verdict.finding]
-    if finding == "passed" and not counts.none_bad:  # both engines were bad each time: nobody knows what drafts do
-        finding, why = "undecided", "the standard engine answered nothing right"
     at_least, at_most = verdict.at_least, verdict.at_most
     return EngineVerdict(
         finding=finding, n=counts.pairs, bad=counts.candidate_bad, at_least=at_least, at_most=at_most,

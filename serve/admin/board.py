@@ -21,8 +21,8 @@ _MAX_CHANGES = 20
 _MAX_TENANTS = 20
 _MAX_CANDIDATES = 50
 _CANDIDATE = (
-    "model", "pool", "request_class", "verdict", "pairs", "candidate_bad", "served_bad", "both_bad", "difference",
-    "at_least", "at_most", "served_mean_s", "candidate_mean_s",
+    "model", "pool", "request_class", "verdict", "why", "pairs", "candidate_bad", "served_bad", "both_bad",
+    "difference", "at_least", "at_most", "served_mean_s", "candidate_mean_s",
 )  # fmt: skip
 _MAX_WHY = 200
 

@@ -180,10 +180,16 @@ def shadow(url: Url = LOCAL, as_json: Json = False) -> None:
 
 def _verdict_row(row: dict[str, Any]) -> Sequence[str]:
     bad = f"{row['candidate_bad']}, {row['served_bad']}, {row['both_bad']}"
-    bounds = f"{row['difference']:+.2%} ({row['at_least']:+.2%} to {row['at_most']:+.2%})"
-    time = f"its {row['candidate_mean_s']:.2f} s, ours {row['served_mean_s']:.2f} s"
+    bounds = (
+        ""
+        if row["difference"] is None
+        else f"{row['difference']:+.2%} ({row['at_least']:+.2%} to {row['at_most']:+.2%})"
+    )
+    mean_s = row["candidate_mean_s"]
+    time = "" if mean_s is None else f"its {mean_s:.2f} s, ours {row['served_mean_s']:.2f} s"
     subject = (row["model"], row["pool"], row["request_class"] or "all")
-    return (*subject, row["verdict"], str(row["pairs"]), bad, bounds, time)
+    verdict = f"{row['verdict']}: {row['why']}" if row["why"] else row["verdict"]
+    return (*subject, verdict, str(row["pairs"]), bad, bounds, time)
 
 
 def usage(

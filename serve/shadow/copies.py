@@ -17,7 +17,7 @@ from serve.config.gateway import GatewayConfig
 from serve.config.pool import ModelConfig, ShadowConfig
 from serve.errors import DeadlineError, EngineError, GatewayError, OverloadedError
 from serve.guard.attempt_result import AttemptResult
-from serve.guard.core import Verdict
+from serve.guard.core import Outcome, Verdict
 from serve.guard.core.expectation import LazyRequest
 from serve.guard.response import ObservedResponse
 from serve.http1.turns import turn
@@ -33,7 +33,7 @@ from serve.telemetry.request_log import log_fault
 
 log = logging.getLogger("ray.serve.specgate.shadow")
 
-_FAILED = "failed"
+_FAILED, _REFUSED, _BY_LENGTH = "failed", "refused", "length"
 _TIMEOUT_S = 600.0
 Key = tuple[str, str, str]  # model, candidate pool, request class
 Learned = Mapping[tuple[str, str], Mapping[str, Any]]  # facts that engines told, by model and pool
@@ -62,13 +62,18 @@ class PairTally:
     """The pairs of one candidate and class.
 
     Attributes:
-        outcomes: Of the candidate's answers; `failed` if there was none.
+        outcomes: Of the candidate's answers; `failed` if there was none, `refused` if it took the request for a wrong
+            one, `length` if it did not come to an end.
+        skipped: Copies that were not sent, since too many were under way.
+        busy: Copies for which the candidate was too busy.
+        faults: Comparisons that failed for a fault of this code: they say nothing of the candidate.
         served_s, candidate_s: Seconds that the answers took, in total.
     """
 
     def __init__(self) -> None:
         self.counts = PairCounts()
         self.outcomes: Counter[str] = Counter()
+        self.skipped = self.busy = self.faults = 0
         self.served_s = 0.0
         self.candidate_s = 0.0
 
@@ -76,6 +81,7 @@ class PairTally:
         return {
             **self.counts._asdict(),
             "outcomes": dict(self.outcomes),
+            **{"skipped": self.skipped, "busy": self.busy, "faults": self.faults},
             "served_s": self.served_s,
             "candidate_s": self.candidate_s,
         }
@@ -107,10 +113,6 @@ NULL_SHADOWS = NullShadows()
 class Shadows:
     """Candidates of all models that have one. Its attempts are apart from those of clients, so that no load or limit
     counts them.
-
-    Attributes:
-        skipped: Copies skipped because of the load, by model and pool.
-        faults: Comparisons that failed for a fault of this code, by model and pool: they say nothing of the candidate.
     """
 
     def __init__(
@@ -128,8 +130,6 @@ class Shadows:
         self._drawn: dict[str, _Drawn] = {}
         self._copies: set[asyncio.Task[None]] = set()
         self._tallies: defaultdict[Key, PairTally] = defaultdict(PairTally)
-        self.skipped: Counter[tuple[str, str]] = Counter()
-        self.faults: Counter[tuple[str, str]] = Counter()
         self.adopt({})
 
     def adopt(self, learned: Learned) -> None:
@@ -157,10 +157,10 @@ class Shadows:
             return
         del self._drawn[result.request_id]
         shadow = self._shadows[result.model]
-        if not result.verdict.counts:
+        if _is_good(result.verdict) is None:
             return
         if len(self._copies) >= shadow.terms.max_ongoing:
-            self.skipped[result.model, shadow.candidate.pool] += 1
+            self._tally(shadow, drawn.request).skipped += 1
             return
         seconds = self._clock() - drawn.began_s
         task = asyncio.create_task(self._compare(shadow, drawn.request, result.verdict, seconds))
@@ -181,6 +181,20 @@ class Shadows:
             for (model, pool, request_class), tally in sorted({**none, **self._tallies}.items())
         ]
 
+    def skipped(self) -> Iterator[tuple[tuple[str, str], int]]:
+        """Yields (model, pool) and the number of copies skipped because of the load, ours or the candidate's."""
+        yield from self._sums(lambda tally: tally.skipped + tally.busy)
+
+    def faults(self) -> Iterator[tuple[tuple[str, str], int]]:
+        """Yields (model, pool) and the number of comparisons that failed for a fault of this code."""
+        yield from self._sums(lambda tally: tally.faults)
+
+    def _sums(self, number: Callable[[PairTally], int]) -> Iterator[tuple[tuple[str, str], int]]:
+        sums: Counter[tuple[str, str]] = Counter()
+        for (model, pool, _), tally in self._tallies.items():
+            sums[model, pool] += number(tally)
+        yield from sums.items()
+
     def totals(self) -> Iterator[tuple[tuple[str, str, str], int]]:
         """Yields (model, pool, outcome) and the number of such answers."""
         totals: Counter[tuple[str, str, str]] = Counter()
@@ -196,11 +210,12 @@ class Shadows:
 
     async def _compare(self, shadow: _Shadow, request: RoutedRequest, served: Verdict, served_s: float) -> None:
         began_s = self._clock()
+        tally = self._tally(shadow, request)
         try:
             async with asyncio.timeout(_TIMEOUT_S):
                 verdict = await self._verdict(shadow, request)
         except OverloadedError:  # says nothing of its answers
-            self.skipped[request.decision.model, shadow.candidate.pool] += 1
+            tally.busy += 1
             return
         except (GatewayError, TimeoutError) as error:
             why = error.code if isinstance(error, GatewayError) else DeadlineError.default_code
@@ -208,17 +223,26 @@ class Shadows:
             outcome, good = _FAILED, False
         except BaseException:  # noqa: BLE001 - logged and counted, and no pair
             log_fault(log, "a comparison failed", request.request_id)
-            self.faults[request.decision.model, shadow.candidate.pool] += 1
+            tally.faults += 1
             return
         else:
-            if verdict is None or not verdict.counts:
+            if verdict is None:  # the request is fine: it was answered
+                outcome, good = _REFUSED, False
+            elif verdict.outcome is Outcome.GUARD_ERROR:
+                tally.faults += 1
                 return
-            outcome, good = str(verdict.outcome), verdict.good
-        tally = self._tallies[request.decision.model, shadow.candidate.pool, request.features.request_class]
-        tally.counts = PairCounts.total((tally.counts, PairCounts.of(served_good=served.good, candidate_good=good)))
+            elif (judged := _is_good(verdict)) is None:
+                return
+            else:
+                outcome, good = _BY_LENGTH if verdict.by_length else str(verdict.outcome), judged
+        pair = PairCounts.of(served_good=bool(_is_good(served)), candidate_good=good)
+        tally.counts = PairCounts.total((tally.counts, pair))
         tally.outcomes[outcome] += 1
         tally.served_s += served_s
         tally.candidate_s += self._clock() - began_s
+
+    def _tally(self, shadow: _Shadow, request: RoutedRequest) -> PairTally:
+        return self._tallies[request.decision.model, shadow.candidate.pool, request.features.request_class]
 
     async def _verdict(self, shadow: _Shadow, request: RoutedRequest) -> Verdict | None:
         """Returns the verdict on the candidate's answer; None if it refused the request, as an engine may.
@@ -243,7 +267,16 @@ class Shadows:
                 await observed.finish_response(error)
             else:
                 await observed.finish_response()
-            return observed.guard.verdicts[0] if observed.guard.verdicts else None
+            return observed.guard.verdicts[0]
+
+
+def _is_good(verdict: Verdict) -> bool | None:
+    """Returns whether an answer is good; None if that says nothing of its pool.
+
+    One that `length` cut is not, whoever gave it: that the request was too long for both shows in the other answer, and
+    drafts that never end a call show in nothing else.
+    """
+    return verdict.good and not verdict.by_length if verdict.counts or verdict.by_length else None
 
 
 def _shadows(config: GatewayConfig) -> Iterator[tuple[str, _Shadow]]:
@@ -294,9 +327,9 @@ def show_shadows(metrics: Metrics, shadows: Shadows) -> None:
     )  # fmt: skip
     metrics.read(
         "counter", "specgate_shadow_skipped_total", "Copies skipped because of the load",
-        ["model", "pool"], shadows.skipped.items,
+        ["model", "pool"], shadows.skipped,
     )  # fmt: skip
     metrics.read(
         "counter", "specgate_shadow_faults_total", "Comparisons with a candidate that failed in the gateway's own code",
-        ["model", "pool"], shadows.faults.items,
+        ["model", "pool"], shadows.faults,
     )  # fmt: skip

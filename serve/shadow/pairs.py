@@ -1,6 +1,7 @@
 """Pairs of answers to the same request, one that was served and one of a candidate pool; and the verdict on them. Pure.
 
-A pair's difference is 1 if only the candidate's answer was bad, -1 if only the other was, else 0. Whoever stakes a
+A pair's difference is 1 if only the candidate's answer was bad, -1 if only the other was, 0 if neither was. Pairs of
+which both were bad say nothing of the candidate, and are left out. Whoever stakes a
 fixed share of a capital on the mean difference being above a bound can't gain in expectation while it is not, so that
 the capital reaches 1/alpha with probability alpha at most, at all looks together (Ville's inequality; Waudby-Smith and
 Ramdas, "Estimating means of bounded random variables by betting", JRSS B 86(1), 2024). With three outcomes the capital
@@ -19,6 +20,7 @@ Finding = Literal["promote", "reject", "not yet"]
 
 _STAKES = (0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.7, 0.9)  # shares of the most that may be staked, equally weighted
 _HALVINGS = 40
+_MOST_BUSY = 0.1  # share of the copies: what a candidate is too busy for it has chosen itself
 
 
 class PairCounts(NamedTuple):
@@ -40,11 +42,8 @@ class PairCounts(NamedTuple):
 
     @property
     def pairs(self) -> int:
-        return sum(self)
-
-    @property
-    def alike(self) -> int:
-        return self.none_bad + self.both_bad
+        """The number of those that say something of the candidate."""
+        return self.none_bad + self.candidate_bad + self.served_bad
 
 
 class PairVerdict(NamedTuple):
@@ -74,15 +73,15 @@ def judge(counts: PairCounts, alpha: float, tolerance: float) -> PairVerdict:
     """
     ups, downs = counts.candidate_bad, counts.served_bad
     finding: Finding = "not yet"
-    if _capital(ups, downs, counts.alike, 0.0) >= 1 / alpha:
+    if _capital(ups, downs, counts.none_bad, 0.0) >= 1 / alpha:
         finding = "reject"
-    elif _capital(downs, ups, counts.alike, -tolerance) >= 1 / alpha:
+    elif _capital(downs, ups, counts.none_bad, -tolerance) >= 1 / alpha:
         finding = "promote"
     return PairVerdict(
         finding,
         (ups - downs) / counts.pairs if counts.pairs else None,
-        _lower(ups, downs, counts.alike, alpha / 2),
-        -_lower(downs, ups, counts.alike, alpha / 2),
+        _lower(ups, downs, counts.none_bad, alpha / 2),
+        -_lower(downs, ups, counts.none_bad, alpha / 2),
     )
 
 
@@ -126,25 +125,43 @@ def listing(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
 def _row(model: str, pool: str, request_class: str, group: list[Mapping[str, Any]]) -> dict[str, Any]:
     counts = PairCounts.total(PairCounts(*(row[name] for name in PairCounts._fields)) for row in group)
     outcomes = sum((Counter(row["outcomes"]) for row in group), Counter[str]())
+    lost = {name: sum(row.get(name, 0) for row in group) for name in ("skipped", "busy", "faults")}
     verdict = judge(counts, group[0]["alpha"], group[0]["tolerance"])
+    is_busy = lost["busy"] > _MOST_BUSY * (sum(counts) + lost["busy"])
+    finding = "not yet" if is_busy and verdict.finding == "promote" else verdict.finding
     return {
         "model": model,
         "pool": pool,
         "request_class": request_class or None,
-        "verdict": verdict.finding,
+        "verdict": finding,
+        "why": _why(counts, **lost, is_busy=is_busy) if finding == "not yet" else "",
         "pairs": counts.pairs,
         **counts._asdict(),
+        **lost,
         "difference": verdict.difference,
         "at_least": verdict.at_least,
         "at_most": verdict.at_most,
         "alpha": group[0]["alpha"],
         "tolerance": group[0]["tolerance"],
         "outcomes": dict(outcomes.most_common()),
-        "served_mean_s": _mean(group, "served_s", counts.pairs),
-        "candidate_mean_s": _mean(group, "candidate_s", counts.pairs),
+        "served_mean_s": _mean(group, "served_s", sum(counts)),
+        "candidate_mean_s": _mean(group, "candidate_s", sum(counts)),
     }
 
 
-def _mean(group: list[Mapping[str, Any]], name: str, pairs: int) -> float | None:
+def _why(counts: PairCounts, skipped: int, busy: int, faults: int, *, is_busy: bool) -> str:
+    """Returns why there is no verdict; nothing if more pairs are all that is needed."""
+    if is_busy:
+        return f"the candidate was too busy for {busy} of {sum(counts) + busy} copies"
+    if counts.pairs:
+        return ""
+    if counts.both_bad:
+        return "both answers were bad each time, which says nothing of the candidate"
+    if faults:
+        return "the gateway's own code failed at the comparisons; see its log"
+    return "all copies were skipped because of the load" if skipped else "no answer to a copy has been judged"
+
+
+def _mean(group: list[Mapping[str, Any]], name: str, answers: int) -> float | None:
     total: float = sum(row[name] for row in group)
-    return total / pairs if pairs else None
+    return total / answers if answers else None

@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from itertools import count
 from typing import Any
 
 import aiohttp
@@ -49,13 +50,13 @@ async def post(ports: Ports, path: str = "/v1/chat/completions", **body: Any) ->
         return response
 
 
-async def rows_of(ports: Ports, pairs: int = 0) -> list[dict[str, Any]]:
-    """Returns the listing once there are so many pairs."""
+async def rows_of(ports: Ports, pairs: int = 0, name: str = "pairs") -> list[dict[str, Any]]:
+    """Returns the listing once there are so many pairs of this name."""
     async with aiohttp.ClientSession() as session, asyncio.timeout(20):
         while True:
             async with session.get(f"{ports.admin_api}/admin/v1/shadow") as response:
                 rows: list[dict[str, Any]] = (await response.json())["data"]
-            if not pairs or (rows and rows[0]["pairs"] >= pairs):
+            if not pairs or (rows and rows[0][name] >= pairs):
                 return rows
             await asyncio.sleep(0.02)
 
@@ -95,6 +96,80 @@ async def test_a_candidate_that_is_down_costs_nobody_an_answer() -> None:
         assert every["outcomes"] == {"failed": 3}
 
 
+CUT = {
+    "id": "x", "object": "chat.completion", "created": 1, "model": "m",
+    "choices": [{"index": 0, "message": {"role": "assistant", "content": "!!!"}, "finish_reason": "length"}],
+    "usage": {"prompt_tokens": 1, "completion_tokens": 2, "total_tokens": 3},
+}  # fmt: skip
+
+
+@asynccontextmanager
+async def answering(status: int, body: Any, of_ten: int) -> AsyncIterator[str]:
+    """An engine that answers so many requests of ten like this, and the others well."""
+    sound = build_sim_app(SimSettings(model="m", grammar="qwen3_coder"))
+    numbers = count()
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] != "http" or not scope["path"].endswith("/completions") or next(numbers) % 10 >= of_ten:
+            await sound(scope, receive, send)
+            return
+        while (await receive()).get("more_body"):
+            pass
+        headers = [(b"content-type", b"application/json")]
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+        await send({"type": "http.response.body", "body": json.dumps(body).encode()})
+
+    async with listening(app) as endpoint:
+        yield endpoint.url
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "outcome"),
+    [(400, {"error": {"message": "too long"}}, "refused"), (404, {}, "refused"), (200, CUT, "length")],
+)
+async def test_an_answer_that_only_the_candidate_refuses_or_never_ends_speaks_against_it(
+    status: int, body: Any, outcome: str
+) -> None:
+    async with (
+        engine() as served,
+        answering(status, body, of_ten=9) as candidate,
+        serving(config_of(served, candidate, max_ongoing=64)) as ports,
+    ):
+        for _ in range(20):
+            await post(ports)
+        every, *_ = await rows_of(ports, 20)
+        assert (every["verdict"], every["candidate_bad"]) == ("reject", 18)
+        assert every["outcomes"] == {outcome: 18, "clean": 2}
+
+
+async def test_answers_that_length_cuts_as_often_on_both_sides_say_nothing_of_the_candidate() -> None:
+    async with (
+        answering(200, CUT, of_ten=10) as served,
+        answering(200, CUT, of_ten=10) as candidate,
+        serving(config_of(served, candidate, max_ongoing=64)) as ports,
+    ):
+        for _ in range(20):
+            await post(ports)
+        every, *_ = await rows_of(ports, 20, "both_bad")
+        assert (every["verdict"], every["pairs"]) == ("not yet", 0)
+        result = await asyncio.to_thread(CliRunner().invoke, app, ["shadow", "--url", ports.admin_api])
+        assert (result.exit_code, "both answers" in " ".join(result.output.split())) == (0, True), result.output
+
+
+async def test_a_candidate_that_is_mostly_busy_is_not_promoted_by_the_rest() -> None:
+    async with (
+        engine() as served,
+        answering(429, {}, of_ten=5) as candidate,
+        serving(config_of(served, candidate, max_ongoing=64)) as ports,
+    ):
+        for _ in range(40):
+            await post(ports)
+        every, *_ = await rows_of(ports, 15)
+        assert every["busy"] > 5
+        assert (every["verdict"], every["candidate_bad"]) == ("not yet", 0)
+        assert "too busy" in every["why"]
+
+
 class PanicError(BaseException):
     """Like pyo3's PanicException, which is no Exception."""
 
@@ -115,8 +190,9 @@ async def test_a_comparison_that_our_own_code_fails_at_is_counted_and_is_no_pair
                 await asyncio.sleep(0.02)
                 async with session.get(f"{ports.admin_api}/metrics") as response:
                     shown = await response.text()
-        (waiting,) = await rows_of(ports)
+        waiting, *_ = await rows_of(ports)
         assert (waiting["verdict"], waiting["pairs"], waiting["request_class"]) == ("not yet", 0, None)
+        assert "own code failed" in waiting["why"]
         gc.collect()  # a task whose exception nobody has seen would tell it now
     assert "secret" not in caplog.text
     assert f"a comparison failed: {kind.__name__}\n" in caplog.text

@@ -29,6 +29,7 @@ class ChoiceGuard:
         calls: Guards the calls.
         log: All that was found so far, of which `defects` is the list.
         cut: True if the request's own limits ended the choice: its length, or a text at which it asked to stop.
+        by_length: True if its length did.
         ended: True once a finish reason has come.
     """
 
@@ -37,6 +38,7 @@ class ChoiceGuard:
         tolerates: frozenset[Severity], *, live: bool = False, hasty: bool = False,
     ) -> None:  # fmt: skip
         self.cut = False
+        self.by_length = False
         self.ended = False
         self._expected = expectation
         self._settings = settings
@@ -79,7 +81,8 @@ class ChoiceGuard:
         """Returns what may go out now; the finish reason and what `stop_of` returns come with the last delta."""
         if finish_reason is not None:
             self._reason, self._stop = finish_reason, stop
-            self.cut = finish_reason == "length" or (stop is not None and self._expected.stops_at(stop))
+            self.by_length = finish_reason == "length"
+            self.cut = self.by_length or (stop is not None and self._expected.stops_at(stop))
         if tokens is not None:
             self._tokens.append(tokens)
         first = self._view.first
@@ -314,4 +317,5 @@ class AttemptGuard:
         # No pool is to blame for the request's own limits, nor for a rerun that only differs from what went out.
         blameless = self.contradicts or any(choice.cut for choice in self.choices.values())
         blameless = blameless or (worst is not None and worst.outcome is Outcome.UNJUDGED) or self.perhaps_cut
-        return Verdict(worst.outcome if worst else Outcome.CLEAN, defects, counts=not blameless)
+        by_length = any(choice.by_length for choice in self.choices.values())
+        return Verdict(worst.outcome if worst else Outcome.CLEAN, defects, not blameless, by_length)

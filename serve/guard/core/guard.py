@@ -359,7 +359,7 @@ class Guard:
         rerun = self._reruns < self.settings.reruns and not refused and not self._is_late
         verdict = self._attempt.verdict()
         # An answer of two pools says nothing of either.
-        self.verdicts.append(replace(verdict, counts=False) if self._kept_tokens else verdict)
+        self.verdicts.append(replace(verdict, counts=False, by_length=False) if self._kept_tokens else verdict)
         if not lost:
             self.state = GuardState.DONE
         else:

@@ -97,11 +97,13 @@ class Verdict:
         outcome: `clean`, `rescued`, or the outcome of its gravest defect.
         defects: All that was found.
         counts: Whether the answer says something about its pool. One that was cut by `length` or cancelled does not.
+        by_length: Whether `length` is why it does not.
     """
 
     outcome: Outcome
     defects: tuple[Defect, ...] = ()
     counts: bool = True
+    by_length: bool = False
 
     @property
     def suspects(self) -> bool:

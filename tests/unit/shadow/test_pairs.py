@@ -1,6 +1,7 @@
 """A candidate is promoted or rejected by pairs, and rarely wrongly however often one looks."""
 
 from random import Random
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -71,6 +72,11 @@ def test_the_bounds_contain_what_was_seen(counts: PairCounts) -> None:
     assert verdict.finding != "reject" or verdict.at_most > 0
 
 
+@given(COUNTS, NUMBERS)
+def test_pairs_of_which_both_were_bad_change_nothing(counts: PairCounts, both_bad: int) -> None:
+    assert judge(counts, ALPHA, TOLERANCE) == judge(counts._replace(both_bad=both_bad), ALPHA, TOLERANCE)
+
+
 @given(COUNTS)
 def test_who_is_compared_with_whom_only_turns_the_sign(counts: PairCounts) -> None:
     turned = counts._replace(candidate_bad=counts.served_bad, served_bad=counts.candidate_bad)
@@ -91,3 +97,31 @@ def test_replicas_and_classes_are_added_up() -> None:
     assert (every["request_class"], every["pairs"], every["outcomes"]) == (None, 12, {"clean": 10, "truncated": 2})
     assert every["candidate_mean_s"] == pytest.approx(0.5)
     assert [(each["request_class"], each["pairs"]) for each in classes] == [("json", 4), ("tools", 8)]
+
+
+def row_of(counts: PairCounts, **more: Any) -> dict[str, Any]:
+    row = {"model": "m", "pool": "p", "request_class": "tools", "alpha": ALPHA, "tolerance": TOLERANCE}
+    return {**row, **counts._asdict(), "outcomes": {}, "served_s": 1.0, "candidate_s": 1.0, **more}
+
+
+@pytest.mark.parametrize(
+    ("counts", "lost", "finding", "why"),
+    [
+        (PairCounts(none_bad=2000), {"busy": 100}, "promote", ""),
+        (PairCounts(none_bad=2000), {"skipped": 9000, "faults": 9}, "promote", ""),
+        (PairCounts(none_bad=2000), {"busy": 9000}, "not yet", "too busy for 9000 of 11000 copies"),
+        (PairCounts(candidate_bad=2000), {"busy": 9000}, "reject", ""),
+        (PairCounts(none_bad=5), {}, "not yet", ""),
+        (PairCounts(both_bad=2000), {}, "not yet", "both answers were bad each time"),
+        (PairCounts(), {"faults": 3}, "not yet", "the gateway's own code"),
+        (PairCounts(), {"skipped": 3}, "not yet", "skipped because of the load"),
+        (PairCounts(), {}, "not yet", "no answer to a copy"),
+    ],
+)
+def test_a_candidate_without_a_verdict_is_told_why_unless_more_pairs_are_all_it_needs(
+    counts: PairCounts, lost: dict[str, int], finding: Finding, why: str
+) -> None:
+    every, *_ = listing([row_of(counts, **lost)])
+    assert every["verdict"] == finding
+    assert why in every["why"]
+    assert bool(every["why"]) == bool(why)

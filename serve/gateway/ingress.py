@@ -15,7 +15,7 @@ from starlette.routing import Route
 from policies.freshness import age_days
 from serve import VERSION
 from serve.admin.authorization import DATA_PORT, Authorized
-from serve.config.compiled_policy import compile_for, read_advisories
+from serve.config.compiled_policy import compile_for
 from serve.config.gateway import GatewayConfig
 from serve.config.grammar import grammar_findings
 from serve.errors import GatewayError
@@ -37,7 +37,7 @@ from serve.gateway.parts import (
     transcripts_of,
 )
 from serve.gateway.pipeline import Gateway, hot_routes
-from serve.gateway.policy_updates import PolicyUpdates
+from serve.gateway.policy_updates import PolicyUpdates, read_sources
 from serve.gateway.pools import Scale, build_pools
 from serve.gateway.ray_context import gateway_replicas, link_to
 from serve.gateway.snapshot import Reruns, snapshot
@@ -96,8 +96,8 @@ class GatewayReplica:
         self.allowance = Allowance(limits.max_connections, limits.max_buffered_bytes, limits.retry_after_s)
         metrics, upstream = self.telemetry.metrics, Upstream(limits)
 
-        advisories = read_advisories(settings.policy)
-        policy = compile_for(settings, {}, advisories)
+        sources = read_sources(settings.policy)
+        policy = compile_for(settings, {}, sources.advisories, sources.qualified)
         self._quarantine = quarantine_of(settings, policy, metrics)
         self.load = load_of(settings, policy, gateways, metrics)
         self.accounts, limiting = limits_of(settings, gateways, metrics)
@@ -111,7 +111,7 @@ class GatewayReplica:
             self.access.authenticate, self.accounts, self._transcripts, self._shadows,
         )  # fmt: skip
         self.updates = PolicyUpdates(
-            settings, advisories, self._scale, self.pools, self._gateway.adopt, self.load.switch, self._shadows
+            settings, sources, self._scale, self.pools, self._gateway.adopt, self.load.switch, self._shadows
         )
         self._api = GatewayApi(settings, self._scale, self._gateway, self.pools, self.updates, metrics)
         self._failures = Counter[str]()

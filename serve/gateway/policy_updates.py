@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,16 +25,22 @@ FACTS_RETRY_S = 1.0  # until every pool has reported once
 PERIOD_S = 10.0  # between looks at a folder
 _UPDATABLE = frozenset({"policy", "version", "least_replicas"})
 
-Stamp = frozenset[tuple[str, int, int, int]]
+Stamp = frozenset[tuple[str, int, int, int, int]]
+Stamps = tuple[tuple[str | None, Stamp], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class _Sources:
-    """All that is read for a policy beside its settings; `index` vouches for the advisories."""
+class Sources:
+    """All that is read for a policy beside its settings; `index` vouches for the advisories.
+
+    Attributes:
+        stamps: Of the folders, as they were before they were read: what changes later shows.
+    """
 
     advisories: tuple[Advisory, ...]
     qualified: tuple[QualifiedEngine, ...]
     index: SignedIndex | None
+    stamps: Stamps
 
 
 class PolicyUpdates:
@@ -44,7 +50,7 @@ class PolicyUpdates:
 
     Args:
         config: The gateway's; its policy is in force.
-        advisories: As read for that policy.
+        sources: As read for that policy.
         scale: Gets the least replicas that come with an update.
         pools: All pools, whose engines report facts.
         adopt: Puts another policy in force.
@@ -59,7 +65,7 @@ class PolicyUpdates:
     def __init__(
         self,
         config: GatewayConfig,
-        advisories: tuple[Advisory, ...],
+        sources: Sources,
         scale: Scale,
         pools: Mapping[PoolKey, Pool],
         adopt: Callable[[Policy], None],
@@ -70,17 +76,13 @@ class PolicyUpdates:
         self.refused: str | None = None
         self._config = config
         self._policy_config = config.policy
-        self._sources = _Sources(advisories, read_qualifications(config.policy), signed_index(config.policy))
+        self._sources = sources
         self._expired = _has_expired(self._sources)
         self._scale = scale
         self._pools = pools
         self._adopt = adopt
         self._switch_load = switch_load
         self._shadows = shadows
-        self._feeds = [
-            AdvisoryFeed(lambda: _folder(self._policy_config.advisories), self._reread),
-            AdvisoryFeed(lambda: _folder(self._policy_config.qualifications), self._reread),
-        ]
 
     def reconfigure(self, user_config: Mapping[str, Any]) -> None:
         """Adopts another policy, and what pools should have, without dropping a request; or refuses all of that."""
@@ -93,7 +95,7 @@ class PolicyUpdates:
             policy_config = self._config.policy if update is None else PolicyConfig.model_validate(update)
             changed = policy_config is not self._policy_config or "version" in user_config
             if changed or self.refused is not None:
-                self._put_in_force(policy_config, _read(policy_config))
+                self._put_in_force(policy_config, read_sources(policy_config, strict=True))
             self._scale.adopt(least)
         except (ConfigError, ValueError) as error:
             self._refuse(error)
@@ -112,8 +114,7 @@ class PolicyUpdates:
         """Watches the engines, and the folders of advisories and of verdicts, for ever."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._watch_engines())
-            for feed in self._feeds:
-                group.create_task(feed.run())
+            group.create_task(self._watch_folders())
 
     async def _watch_engines(self) -> None:
         while True:
@@ -122,20 +123,39 @@ class PolicyUpdates:
             self.learn(facts)
             await asyncio.sleep(FACTS_PERIOD_S if len(facts) == len(self._pools) else FACTS_RETRY_S)
 
-    async def _reread(self) -> None:
-        """Adopts what the folders of advisories and verdicts hold now; if one can't be read, all the old ones stay."""
+    async def _watch_folders(self) -> None:
+        """Reads the folders again when they hold other files than those in force, until they could be read.
+
+        A change counts once it has stood still for a period: a folder that is being copied is not read half-way.
+        """
+        before, is_refused = None, False
+        while True:
+            policy_config = self._policy_config
+            now = await asyncio.to_thread(_stamps_of, policy_config)
+            if now == before and policy_config is self._policy_config and (is_refused or now != self._sources.stamps):
+                is_refused = not await self._reread()
+            before = now
+            await asyncio.sleep(PERIOD_S)
+
+    async def _reread(self) -> bool:
+        """Adopts what the folders of advisories and verdicts hold now; if one can't be read, all the old ones stay, and
+        False is returned.
+        """
         policy_config = self._policy_config
         try:
-            sources = await asyncio.to_thread(_read, policy_config)
+            sources = await asyncio.to_thread(read_sources, policy_config, strict=True)
             index, in_force = sources.index, self._sources.index
             if index and in_force and index.issued_s < in_force.issued_s:
                 raise ConfigError(f"the signed index of {policy_config.advisories} is older than the one in force")
             if policy_config is self._policy_config:  # no other policy came in the meantime
                 self._put_in_force(policy_config, sources)
         except ConfigError as error:
-            self._refuse(error)
+            if str(error) != self.refused:  # or it has been said
+                self._refuse(error)
+            return False
+        return True
 
-    def _put_in_force(self, policy_config: PolicyConfig, sources: _Sources) -> None:
+    def _put_in_force(self, policy_config: PolicyConfig, sources: Sources) -> None:
         policy = self._compiled(policy_config, sources, self.facts)
         self._switch_load(policy_config.load)
         known = {advisory.id for advisory in self._sources.advisories}
@@ -150,7 +170,7 @@ class PolicyUpdates:
             names = ", ".join(each.id for each in concern)
             log.warning("new advisories concern your pools: %s", names)
 
-    def _compiled(self, policy: PolicyConfig, sources: _Sources, facts: Mapping[PoolKey, Mapping[str, Any]]) -> Policy:
+    def _compiled(self, policy: PolicyConfig, sources: Sources, facts: Mapping[PoolKey, Mapping[str, Any]]) -> Policy:
         advisories = sources.advisories
         if _has_expired(sources) and advisories[-1].id != EXPIRED:  # it has since they were read
             advisories = (*advisories, without_knowledge())
@@ -162,53 +182,24 @@ class PolicyUpdates:
         log.error("refused the new policy, kept the old one: %s", error)
 
 
-def _read(config: PolicyConfig) -> _Sources:
-    """Reads the sources of a policy.
+def read_sources(config: PolicyConfig, *, strict: bool = False) -> Sources:
+    """Reads the sources of a policy; see `read_advisories` and `read_qualifications` for what can't be read.
 
     Raises:
         ConfigError: One of them can't be read.
     """
-    return _Sources(
-        read_advisories(config, strict=True), read_qualifications(config, strict=True), signed_index(config)
-    )
+    stamps = _stamps_of(config)
+    advisories, qualified = read_advisories(config, strict=strict), read_qualifications(config, strict=strict)
+    return Sources(advisories, qualified, signed_index(config), stamps)
 
 
-def _has_expired(sources: _Sources) -> bool:
+def _has_expired(sources: Sources) -> bool:
     return sources.index is not None and sources.index.expired
 
 
-def _folder(name: str | None) -> Path | None:
-    return Path(name) if name else None
-
-
-class AdvisoryFeed:
-    """Calls back when the folder holds other files than those last read.
-
-    A change counts once it has stood still for a period: a folder that is being copied is not read half-way.
-
-    Args:
-        folder: Returns the folder to watch, or None if there is none.
-        reload: Reads and adopts what the folder holds now, or refuses it as a whole and says so.
-    """
-
-    def __init__(self, folder: Callable[[], Path | None], reload: Callable[[], Awaitable[None]]) -> None:
-        self._folder = folder
-        self._reload = reload
-
-    async def run(self) -> None:
-        """Watches for ever."""
-        read: tuple[Path | None, Stamp] | None = None
-        before = read
-        while True:
-            folder = self._folder()
-            now = folder, await asyncio.to_thread(stamp_of, folder) if folder else frozenset()
-            if read is None or folder != read[0]:  # start, or a reconfiguration, which has read it itself
-                read = now
-            elif now != read and now == before:
-                read = now
-                await self._reload()
-            before = now
-            await asyncio.sleep(PERIOD_S)
+def _stamps_of(config: PolicyConfig) -> Stamps:
+    folders = config.advisories, config.qualifications
+    return tuple((folder, stamp_of(Path(folder)) if folder else frozenset()) for folder in folders)
 
 
 def stamp_of(folder: Path) -> Stamp:
@@ -220,7 +211,7 @@ def stamp_of(folder: Path) -> Stamp:
         except FileNotFoundError:  # it went while we looked
             continue
         except OSError:  # a link to itself; whoever reads the folder says so
-            stamps.add((path.name, 0, 0, 0))
+            stamps.add((path.name, 0, 0, 0, 0))
             continue
-        stamps.add((path.name, stat.st_mtime_ns, stat.st_size, stat.st_ino))
+        stamps.add((path.name, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_size, stat.st_ino))
     return frozenset(stamps)

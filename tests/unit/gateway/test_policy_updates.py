@@ -11,11 +11,11 @@ from support.signer import Signer
 
 from policies import Policy
 from policies.freshness import EXPIRED
-from serve.config.compiled_policy import INDEX, SHIPPED_ADVISORIES, compile_for, read_advisories, sign
+from serve.config.compiled_policy import INDEX, SHIPPED_ADVISORIES, compile_for, sign
 from serve.config.gateway import GatewayConfig
 from serve.config.signed_verdicts import EngineVerdict, key_of, write_qualification
 from serve.errors import ConfigError, PoolUnavailableError
-from serve.gateway.policy_updates import PolicyUpdates, Stamp, stamp_of
+from serve.gateway.policy_updates import PolicyUpdates, Stamp, read_sources, stamp_of
 from serve.gateway.pools import Scale
 from serve.shadow.copies import Learned, NullShadows
 
@@ -59,7 +59,7 @@ class Rig:
         self.shadows = Listening()
         pools: Any = {("m", "p"): self.engine}
         self.updates = PolicyUpdates(
-            config, read_advisories(config.policy), self.scale, pools, self.adopted.append, self._switch, self.shadows
+            config, read_sources(config.policy), self.scale, pools, self.adopted.append, self._switch, self.shadows
         )
         self.first = compile_for(config).digest
 
@@ -186,6 +186,75 @@ async def test_a_folder_of_advisories_takes_effect_when_it_changes_and_a_broken_
     watching.cancel()
     assert "broken" in (rig.updates.refused or "")
     assert len(rig.adopted) == 1
+
+
+def watching_folder(folder: Path) -> dict[str, Any]:
+    """The policy of a folder with two advisories."""
+    folder.mkdir()
+    for path in sorted(SHIPPED_ADVISORIES.glob("*.yaml"))[:2]:
+        shutil.copy(path, folder)
+    return {"advisories": str(folder)}
+
+
+def names_in(policy: Policy) -> set[str]:
+    return {advisory.id for advisory in policy.advisories}
+
+
+@pytest.mark.parametrize("reconfigured", [False, True])
+async def test_what_leaves_a_folder_between_its_reading_and_the_first_look_is_noticed(
+    reconfigured: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("serve.gateway.policy_updates.PERIOD_S", 0.01)
+    one, other = watching_folder(tmp_path / "one"), watching_folder(tmp_path / "other")
+    rig = Rig(CONFIG.model_copy(update={"policy": CONFIG.policy.model_copy(update=one)}))
+    watching = asyncio.create_task(rig.updates.run())
+    if reconfigured:
+        await asyncio.sleep(0.05)
+        rig.updates.reconfigure({"policy": other})
+        assert len(rig.adopted) == 1
+    gone = tmp_path / ("other" if reconfigured else "one") / min(SHIPPED_ADVISORIES.glob("*.yaml")).name
+    gone.unlink()
+    await until(lambda: len(rig.adopted) > reconfigured)
+    watching.cancel()
+    assert gone.stem not in names_in(rig.adopted[-1])
+
+
+@pytest.mark.parametrize("restored", [False, True])
+async def test_a_folder_that_was_refused_is_read_again_until_it_can_be_and_said_once(
+    restored: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whatever was wrong, such as a mount or a key, need not show in the folder."""
+    monkeypatch.setattr("serve.gateway.policy_updates.PERIOD_S", 0.01)
+    rig = Rig(CONFIG.model_copy(update={"policy": CONFIG.policy.model_copy(update=watching_folder(tmp_path / "a"))}))
+    readings: list[str] = []
+
+    def failing(*_: Any, **__: Any) -> Any:
+        readings.append("failed")
+        raise ConfigError("permission denied")
+
+    with monkeypatch.context() as broken:
+        broken.setattr("serve.gateway.policy_updates.read_advisories", failing)
+        watching = asyncio.create_task(rig.updates.run())
+        more = tmp_path / "a" / sorted(SHIPPED_ADVISORIES.glob("*.yaml"))[3].name
+        shutil.copy(SHIPPED_ADVISORIES / more.name, more)
+        await until(lambda: len(readings) > 2)
+        assert rig.updates.refused == "permission denied"
+        assert not rig.adopted
+        if restored:
+            more.unlink()
+    await until(lambda: rig.adopted)
+    watching.cancel()
+    assert rig.updates.refused is None
+    assert (more.stem in names_in(rig.adopted[-1])) is not restored
+    assert caplog.text.count("permission denied") == 1
+
+
+def test_a_file_that_became_readable_is_another_state_of_a_folder(tmp_path: Path) -> None:
+    path = tmp_path / "a.yaml"
+    path.touch(mode=0)
+    before = stamp_of(tmp_path)
+    path.chmod(0o644)
+    assert stamp_of(tmp_path) != before
 
 
 async def test_a_folder_of_verdicts_takes_effect_when_it_changes(

@@ -4,6 +4,7 @@ An engine trusts its caller: some fields name addresses that it connects to, cod
 A body is not searched for them: the decoder that reads it anyway collects the fields of this table.
 """
 
+import json
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -178,8 +179,8 @@ def check_schemas(request: CompletionRequest, bounds: LimitsConfig) -> None:
 def _nodes(schema: bytes, bounds: LimitsConfig, param: str) -> int:
     """Returns the number of values in a schema, or one that is too high."""
     try:
-        root = msgspec.json.decode(schema)
-    except (msgspec.DecodeError, RecursionError, ValueError) as error:
+        root = _decoded(schema)
+    except (RecursionError, ValueError) as error:
         raise InvalidRequestError(f"The request has a schema that can't be read: {error}.", param=param) from error
     level = [root] if isinstance(root, dict | list) else []
     nodes = 1
@@ -198,6 +199,19 @@ def _nodes(schema: bytes, bounds: LimitsConfig, param: str) -> int:
         if level and depth > bounds.max_schema_depth:
             raise _over("a schema with more levels", "max_schema_depth", bounds.max_schema_depth, param)
     return nodes
+
+
+def _decoded(schema: bytes) -> Any:
+    """Returns a schema without its numbers: what vLLM's decoder takes is taken, `1e400` too.
+
+    Raises:
+        ValueError: It is no JSON.
+        RecursionError: It is nested too deeply.
+    """
+    try:
+        return msgspec.json.decode(schema)
+    except msgspec.DecodeError:
+        return json.loads(schema, parse_int=len, parse_float=len)
 
 
 def _over(what: str, setting: str, most: int, param: str) -> InvalidRequestError:

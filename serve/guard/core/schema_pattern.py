@@ -39,7 +39,7 @@ _ANCHORS = {"b": r"\b", "B": r"\B", "A": r"\A", "Z": r"\z", "z": r"\z"}  # the l
 _HEX = re.compile(r"x([0-9A-Fa-f]{2})|u([0-9A-Fa-f]{4})|u\{([0-9A-Fa-f]{1,6})\}")
 _LOW_HALF = re.compile(r"\\u([Dd][C-Fc-f][0-9A-Fa-f]{2})")
 _PROPERTY = re.compile(r"[pP](?:\{[A-Za-z0-9_=]{1,64}\}|[A-Z])")
-_REFERENCE = re.compile(r"[1-9][0-9]{0,2}|k<[A-Za-z_]\w{0,63}>")
+_REFERENCE = re.compile(r"([1-9][0-9]{0,2})|k<([A-Za-z_]\w{0,63})>")
 _GROUP = re.compile(r"\((?:\?(?:P?<([A-Za-z_]\w{0,63})>|([ims]{1,3}\)|[ims]{0,3}:)|(<?[=!]|>)))?")
 _COUNT = re.compile(r"\{([0-9]+)(?:(,)([0-9]*))?\}")
 _MOST_DIGITS = 5  # of a count
@@ -97,6 +97,8 @@ class _Reader:
         self._at = 0
         self._atom = 0  # states of what a count would repeat
         self._groups: list[int] = []
+        self._captures = 0
+        self._named: dict[str, int] = {}  # the numbers of groups
 
     def read(self) -> None:
         while self._at < len(self._source):
@@ -132,6 +134,10 @@ class _Reader:
         name, flags, looks = found.groups()
         self._at = found.end()
         self.regular = self.regular and looks is None
+        if name or found.group() == "(":
+            self._captures += 1
+        if name:
+            self._named[name] = self._captures
         self.out.append(f"(?P<{name}>" if name else found.group())
         if flags is None or flags.endswith(":"):
             self._groups.append(self.states)
@@ -180,7 +186,10 @@ class _Reader:
             self._at += 1
         elif found := _REFERENCE.match(self._source, self._at):
             self.regular = False
-            self._emit("\\" + found.group(), 1)
+            number, name = found.groups()
+            if name and name not in self._named:
+                raise UnjudgedError("a reference to no group before it")
+            self._emit(f"(?:\\{number or self._named[name]})", 1)  # the engine has no names here; digits may follow
             self._at = found.end()
         else:
             text, code, states = self._escaped()

@@ -202,6 +202,20 @@ def test_schemas_within_the_limits_are_accepted() -> None:
     check_schemas(parse(json.dumps(body).encode()), LimitsConfig())
 
 
+@pytest.mark.parametrize("odd", ['"maximum":1e400', f'"const":{"9" * 5000}', r'"pattern":"a\ud800b"', '"a":1'])
+def test_what_a_schema_may_hold_does_not_hang_on_its_size(odd: str) -> None:
+    def take(properties: int, more: str = "") -> None:
+        schema = ",".join([f'"p":{{{odd}}}', *(f'"p{n}":{{}}' for n in range(properties))])
+        tool = f'{{"type":"function","function":{{"name":"f","parameters":{{"properties":{{{schema}}}{more}}}}}}}'
+        body = f'{{"model":"m","messages":[],"tools":[{tool}]}}'.encode()
+        check_schemas(parse(sent(body)), LimitsConfig())
+
+    take(1)
+    take(300)
+    with pytest.raises(InvalidRequestError, match="max_schema_nodes"):
+        take(1, f',"enum":{[1] * 50_001}')
+
+
 def test_as_many_allowed_tools_as_tools_are_accepted() -> None:
     allowed = [{"type": "function", "function": {"name": "f"}}]
     tools = [{"type": "function", "function": {"name": "f"}}]

@@ -158,6 +158,8 @@ ECMA = {
     "^(?i)abc$": (["ABC"], ["x"]),
     r"\Aa\Z": (["a"], ["ab"]),
     r"^(a)\1$": (["aa"], ["ab"]),
+    r"^(?<year>\d{4})-\k<year>$": (["2020-2020"], ["2020-2021"]),
+    r"^(?:a)(x)(?=y)(?<q>['y]).*\k<q>0$": (["axyzy0"], ["axyzx0"]),
     r"^(?=.*[A-Z])(?=.*\d).{4,}$": (["Abc1"], ["abc1", "A1"]),
     r"(?<!x)y": (["ay"], ["xy"]),
 }
@@ -172,7 +174,19 @@ def test_a_pattern_is_ecmascripts(pattern: str, matching: list[str], other: list
 
 @pytest.mark.parametrize(
     "pattern",
-    ["a" * 5_000, "(((a{1,99}){1,99}){1,99})", "[b-a]", "(?", ")", "[a", "\\", r"\y", r"\u{110000}", "a{1000000}"],
+    [
+        "a" * 5_000,
+        "(((a{1,99}){1,99}){1,99})",
+        "[b-a]",
+        "(?",
+        ")",
+        "[a",
+        "\\",
+        r"\y",
+        r"\u{110000}",
+        "a{1000000}",
+        r"\k<a>(?<a>b)",
+    ],
 )
 def test_what_is_no_pattern_or_too_large_is_unjudged(pattern: str) -> None:
     with pytest.raises(UnjudgedError):

@@ -56,7 +56,9 @@ class Leases:
     """The slots that one gateway replica holds in one pool.
 
     A request takes over an idle slot. If there is none, it waits for a new reservation or the slot of a request that
-    ends; both go to whoever is next in the queue (docs/adr/0053).
+    ends; both go to whoever is next in the queue (docs/adr/0053). Reservations that are not interchangeable serve the
+    requests that made them, and only slots that are handed on go by the queue: without an idle timeout, and behind
+    requests longer than `MAX_AGE_S`, the order is that in which the replicas answer.
 
     Args:
         terms: How requests wait.
@@ -74,6 +76,7 @@ class Leases:
         self,
         terms: WaitingTerms | None = None,
         label: str = "the pool",
+        *,
         idle_timeout_s: float = IDLE_TIMEOUT_S,
         interchangeable: bool = True,
         slots: Callable[[], int | None] = lambda: None,

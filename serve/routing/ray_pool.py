@@ -47,8 +47,13 @@ class RayPool:
         self._retry_after_s = terms.retry_after_s
         self._sticky = routing == "sticky"
         self._placement = PrefixPlacement(lambda: slots_by_url(*self._deployment)) if routing == "prefix" else None
-        idle_timeout_s = 0 if self._sticky else IDLE_TIMEOUT_S
-        self._leases = Leases(terms, label, idle_timeout_s, routing == "balanced", self._slots)
+        self._leases = Leases(
+            terms,
+            label,
+            idle_timeout_s=0 if self._sticky else IDLE_TIMEOUT_S,
+            interchangeable=routing == "balanced",
+            slots=self._slots,
+        )
         self._outages = Outages()
         self._has_served = False
         self._is_slow = False

@@ -51,7 +51,7 @@ class Guard:
         settings: Of the guard.
         request: The body of the chat request, as the client sent it.
         grammar: Format of the model's calls, if known; otherwise the markup itself tells.
-        whole: True if nothing is sent before the answer is complete, so that a rerun replaces all of it.
+        whole: True if nothing is sent before the answer is complete, so that a rerun replaces all but sound choices.
         live: Whether calls may go out while they grow, as far as they are right in any case.
         hasty: Whether an attempt ends once it is certain that it is not the last: somebody else is there to go on.
 
@@ -240,7 +240,7 @@ class Guard:
         self._pool = pool
         self._attempt = AttemptGuard()
         if self._whole:
-            self._views = {}
+            self._views = {index: view for index, view in self._views.items() if view.finished}
             self._envelope = {}
         for view in self._views.values():
             view.restart()

@@ -32,6 +32,7 @@ class WholeGuard:
         self.guard = Guard(settings, request, grammar=grammar, whole=True)
         self._observing = settings.mode == "observe"
         self._answer: dict[str, Any] = {}
+        self._ended: dict[int, dict[str, Any]] = {}  # choices, by the attempt that brought each to its end
 
     def check(self, answer: dict[str, Any]) -> dict[str, Any] | None:
         return at_once(self.judge(answer))
@@ -50,22 +51,34 @@ class WholeGuard:
         chunks += self.guard.finish()
         if self._observing:
             return answer
-        return self._folded(chunks) if self.guard.state is GuardState.DONE else None
+        self._fold(chunks)
+        return self._made(chunks) if self.guard.state is GuardState.DONE else None
 
     def give_up(self) -> dict[str, Any]:
         """Returns the last answer, marked, if that is allowed, or else an error body."""
         chunks = self.guard.give_up()
-        return chunks[0] if "error" in chunks[0] else self._folded(chunks)
+        if "error" in chunks[0]:
+            return chunks[0]
+        self._fold(chunks)
+        return self._made(chunks)
 
-    def _folded(self, chunks: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    def _fold(self, chunks: Iterable[Mapping[str, Any]]) -> None:
+        """Keeps the present answer's choices that these chunks bring to their end, as the guard let them through."""
         deltas: dict[int, list[tuple[Mapping[str, Any], str | None]]] = {}
-        answer = dict(self._answer)
+        for chunk in chunks:
+            for choice in chunk["choices"]:
+                deltas.setdefault(choice["index"], []).append((choice["delta"], choice["finish_reason"]))
+        for choice in self._answer.get("choices") or ():
+            found = deltas.get(choice["index"], [])
+            if any(reason is not None for _, reason in found):
+                self._ended[choice["index"]] = _choice(choice, found)
+
+    def _made(self, chunks: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+        """Returns the answer: what is not its choices' is the last attempt's."""
+        answer = {**self._answer, "choices": [self._ended[index] for index in sorted(self._ended)]}
         for chunk in chunks:
             if usage := chunk.get("usage"):
                 answer["usage"] = usage
-            for choice in chunk["choices"]:
-                deltas.setdefault(choice["index"], []).append((choice["delta"], choice["finish_reason"]))
-        answer["choices"] = [_choice(choice, deltas.get(choice["index"], [])) for choice in self._answer["choices"]]
         if report := self.guard.report:
             answer["specgate"] = report
         return answer

@@ -1,9 +1,12 @@
 """Whole answers: judged as streams are, replaced entirely by a rerun, untouched when they are clean."""
 
+import json
 from typing import Any
 
 import pytest
-from support.guard_harness import answer_of, chunk, json_request, tools_request
+from hypothesis import given
+from hypothesis import strategies as st
+from support.guard_harness import answer_of, call, chunk, json_request, tools_request
 
 from lab.sim import SimSettings
 from serve.config.guard import GuardConfig
@@ -61,6 +64,45 @@ def test_when_no_pool_is_right_the_client_gets_an_error_or_the_marked_original()
     assert final is not None
     assert final["choices"] == bad["choices"]
     assert final["specgate"] == {"unclean": ["truncated"]}
+
+
+def answered(*cities: str | None, usage: int = 10) -> dict[str, Any]:
+    """Returns an answer with a choice for each city; None stands for a call that is cut."""
+    choices = []
+    for index, city in enumerate(cities):
+        arguments = '{"city": "Os' if city is None else json.dumps({"city": city, "days": 2})
+        message = {"role": "assistant", "content": None, "tool_calls": [call(0, "get_weather", arguments)]}
+        choices.append({"index": index, "message": message, "finish_reason": "tool_calls"})
+    return {"id": "c", "choices": choices, "usage": {"total_tokens": usage}}
+
+
+def cities_of(answer: dict[str, Any] | None) -> list[str]:
+    assert answer is not None
+    calls = [choice["message"]["tool_calls"][0]["function"] for choice in answer["choices"]]
+    return [json.loads(each["arguments"])["city"] for each in calls]
+
+
+@given(st.lists(st.lists(st.booleans(), min_size=3, max_size=3), min_size=1, max_size=3))
+def test_a_choice_that_was_sound_once_is_kept_whatever_a_rerun_makes_of_it(attempts: list[list[bool]]) -> None:
+    guard = WholeGuard(GuardConfig(reruns=len(attempts) - 1), tools_request(n=3))
+    kept: dict[int, str] = {}
+    for number, sound in enumerate(attempts):
+        answer = guard.check(answered(*(f"City {number}" if each else None for each in sound)))
+        kept = {index: f"City {number}" for index, each in enumerate(sound) if each} | kept
+        if len(kept) == len(sound):
+            assert cities_of(answer) == [kept[index] for index in range(3)]
+            assert answer["usage"]["total_tokens"] == 10 * (number + 1)
+            return
+        assert answer is None
+        if guard.guard.state is GuardState.RERUN:
+            guard.guard.restart("standard")
+    assert guard.give_up()["error"]["code"] == "integrity_violation"
+
+
+def test_a_marked_answer_has_its_sound_choices_whole() -> None:
+    guard = WholeGuard(GuardConfig(), tools_request(n=2))
+    assert guard.check(answered("Oslo", "O")) is None
+    assert cities_of(guard.give_up()) == ["Oslo", "O"]
 
 
 def test_observing_returns_the_answer_itself() -> None:

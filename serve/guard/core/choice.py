@@ -146,7 +146,7 @@ class ChoiceGuard:
         texts = self._texts.flush()
         steps = [Step(texts, None, self._take_tokens())] if texts else []
         steps += self.calls.flush()
-        steps += self._view.finish()
+        steps += self._view.finish(complete=False)
         return [*steps, Step({}, self._final_reason(self._reason or "stop"), self._take_tokens())]
 
     def _finish(self, reason: str) -> list[Step]:
@@ -161,7 +161,7 @@ class ChoiceGuard:
             severity, detail = silence
             self.log.report(Outcome.EMPTY_WHEN_REQUIRED, detail, severity, once=True)
         if not self.log.blocked:
-            steps += self._view.finish()
+            steps += self._view.finish(complete=reason != "length" and self._expected.document is None)
             steps.append(Step({}, self._final_reason(reason), self._take_tokens()))
         self.ended = True  # last: what raised before is an attempt without an end, and never one that is done
         return steps

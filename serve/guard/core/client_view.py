@@ -129,6 +129,11 @@ class _Text:
         self.matched += len(ahead)
         return self._send(text[len(ahead) :])
 
+    def end(self) -> None:
+        """Notes that the present attempt says no more: if more than that went out, it has left that text here."""
+        if self.diverged is None and self.sent[self.matched :].strip():
+            self.diverged = [self.sent[: self.matched]]
+
     def append_diverged(self) -> str:
         """Lets the present attempt's own text follow, as a paragraph of its own."""
         text = "".join(self.diverged or ())
@@ -170,9 +175,9 @@ class ClientView:
     """The one stream that the client sees of a choice, made of one or several attempts.
 
     Text that went out stays. An attempt that begins with the same text is continued where the client is. One that
-    begins otherwise adds no text; if it holds no calls, its text follows as a new paragraph. What it thinks before a
-    content that went out is not sent if the client has no thought yet. A call that went out stands: an equal call of a
-    rerun is taken for it and not sent again, or else a call of the same tool.
+    begins otherwise, or ends before the client's text does, adds no text; if it holds no calls, its text follows as a
+    new paragraph. What it thinks before a content that went out is not sent if the client has no thought yet. A call
+    that went out stands: an equal call of a rerun is taken for it and not sent again, or else a call of the same tool.
 
     A call of which a part went out must be continued by the rerun: only a call with the same beginning can be.
 
@@ -291,13 +296,19 @@ class ClientView:
             return []
         return self._send(call)
 
-    def finish(self) -> list[Step]:
-        """Sends what waited for the end of the attempt."""
+    def finish(self, *, complete: bool = True) -> list[Step]:
+        """Sends what waited for the end of the attempt.
+
+        Args:
+            complete: Whether the attempt ended where its text does, and nothing cut that.
+        """
         self._match(ReadyCall.equals)
         steps = self._continue()
         self._match(ReadyCall.shares_name)
         steps += [step for call in self._waiting for step in self._send(call)]
         content = self._texts.get("content")
+        if content is not None and complete:
+            content.end()
         if content is not None and not self._sent and self.live is None and (text := content.append_diverged()):
             steps.append(Step({"content": text}, tokens=tuple(self._diverged_tokens)))
         self.finished = True

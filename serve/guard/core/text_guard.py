@@ -89,7 +89,7 @@ class TextGuard:
         leaks = self.leaks()
         if document is not None and "content" not in leaks and (document.started or not (called or leaks)):
             document.finish(cut=cut)
-            if not self._log.blocked and (text := self._extend_document(document.flush())):
+            if not self._log.blocked and (text := self._extend_document(document.flush(), ended=not cut)):
                 ready["content"] = ready.get("content", "") + text
         return ready
 
@@ -112,10 +112,10 @@ class TextGuard:
             self._log.report(Outcome.TRUNCATED, f"a cut character in {name}", Severity.NOTE, once=True)
         return self._view.feed_text(name, text) if text else ""
 
-    def _extend_document(self, text: str) -> str:
+    def _extend_document(self, text: str, *, ended: bool = False) -> str:
         """Returns the part of a document's text that the client does not have yet."""
         ready = self._view.feed_text("content", text) if text else ""
-        if self._view.diverged("content"):
+        if self._view.diverged("content") or (ended and self._view.repeats("content")):
             self._log.contradicts = True
             self._log.report(Outcome.FAILED, "the rerun's document does not begin with what went out", once=True)
         return ready

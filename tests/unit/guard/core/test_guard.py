@@ -250,6 +250,23 @@ def test_what_a_rerun_thinks_before_a_text_does_not_come_within_it(text: str) ->
     assert [[*each["choices"][0]["delta"]] for each in sent] == [["content"], ["content"], []]
 
 
+@pytest.mark.parametrize(
+    ("reason", "content"),
+    [("stop", "The total is 120\n\nThe total is 12"), ("length", "The total is 120")],
+)
+def test_an_answer_that_ends_within_what_went_out_contradicts_it_unless_length_has_cut_it(
+    reason: str, content: str
+) -> None:
+    first = [
+        chunk({"content": "The total is 120"}),
+        chunk(calls(call(0, "get_weather", '{"city": "Os'))),
+        chunk({}, "stop"),
+    ]
+    second = [chunk({"content": "The total"}), chunk({"content": " is 12"}), chunk({}, reason)]
+    message = read(through(Guard(GuardConfig(), tools_request()), first, second))
+    assert (message["content"], message["finish"]) == (content, [reason])
+
+
 @pytest.mark.parametrize(("ended", "state"), [(False, GuardState.RERUN), (True, GuardState.DONE)])
 def test_a_broken_connection_matters_only_while_something_is_missing(ended: bool, state: GuardState) -> None:
     guard = Guard(GuardConfig(), tools_request())

@@ -56,6 +56,13 @@ def test_a_rerun_whose_document_differs_can_not_contradict_what_went_out() -> No
     assert guard.outcome is Outcome.RERUN
 
 
+def test_a_rerun_whose_document_ends_within_what_went_out_contradicts_it() -> None:
+    form = {"type": "json_schema", "json_schema": {"name": "n", "schema": {"type": "integer"}}}
+    guard = Guard(GuardConfig(), {**json_request(), "response_format": form})
+    sent = through(guard, [chunk({"content": "1234"})], [chunk({"content": "12"}), chunk({}, "stop")])
+    assert read(sent)["error"]["code"] == "integrity_violation"
+
+
 def test_a_document_against_its_strict_schema_keeps_its_last_character() -> None:
     body = json_request()
     guard = Guard(GuardConfig(reruns=0), body)

@@ -29,7 +29,8 @@ from msgspec import Struct
 from serve.errors import EngineError
 from serve.http1.sse import BLANK_LINE, CR, LF, MAX_FRAME_BYTES, decode_chunk, encode_frame, frame_data, is_done
 
-TEXTS = ("content", "reasoning", "reasoning_content")
+REASONING_NAMES = ("reasoning", "reasoning_content")  # the names that engines have for them
+TEXTS = ("content", *REASONING_NAMES)
 ARGUMENTS = "tool_calls"
 _EMPTY: tuple[Any, ...] = (None, "", [])
 _PROBE = "\x00?"  # a text that no model writes, spelt differently in JSON

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from serve.guard.core.chunk import OF_A_WHOLE_CHUNK, STOPS, TokenDetails, joined, without_details
+from serve.stream.frame import REASONING_NAMES
 
 Delta = dict[str, Any]
 LIVE_NOTE = {"arguments": "live"}
@@ -225,6 +226,15 @@ class ClientView:
         self._unmatched = list(self._sent)
         self._waiting = []
         self._diverged_tokens = []
+
+    def renamed(self, delta: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Returns a delta of a rerun with its thoughts under the name that the client knows them by, if it has any."""
+        known = [name for name in REASONING_NAMES if (text := self._texts.get(name)) is not None and text.sent]
+        others = [name for name in REASONING_NAMES if name in delta and name not in known]
+        if not known or not others:
+            return delta
+        kept = {name: value for name, value in delta.items() if name not in others}
+        return {**kept, known[0]: delta.get(known[0]) or delta[others[0]]}
 
     def repeats(self, name: str) -> bool:
         """Returns whether the present attempt's text has not gone beyond what earlier ones sent.

@@ -312,6 +312,8 @@ class Guard:
                 self._attempt.fail(Outcome.TRUNCATED, "a call came after the finish_reason")
             return []
         delta = choice.get("delta") or {}
+        if not view.first:
+            delta = view.renamed(delta)
         reason = choice.get("finish_reason") or None  # some servers write "" for null
         if reason is not None and not is_finish(reason):
             self._attempt.fail(Outcome.FAILED, f"the engine gave the answer up ({reason})")

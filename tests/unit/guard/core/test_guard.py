@@ -267,6 +267,25 @@ def test_an_answer_that_ends_within_what_went_out_contradicts_it_unless_length_h
     assert (message["content"], message["finish"]) == (content, [reason])
 
 
+NAMES = [("reasoning",), ("reasoning_content",), ("reasoning", "reasoning_content")]
+
+
+@pytest.mark.parametrize("first", NAMES)
+@pytest.mark.parametrize("second", NAMES)
+def test_thoughts_that_a_rerun_goes_on_with_come_once_and_under_one_name_whatever_its_engine_calls_them(
+    first: tuple[str, ...], second: tuple[str, ...]
+) -> None:
+    def thinks(names: tuple[str, ...], *pieces: str) -> list[dict[str, Any]]:
+        return [chunk(dict.fromkeys(names, piece)) for piece in pieces]
+
+    again = [*thinks(second, "I must ", "look, then", " say."), chunk({"content": "Hm."}), chunk({}, "stop")]
+    sent = through(Guard(GuardConfig(), tools_request()), thinks(first, "I must ", "look"), again)
+    deltas = [each["choices"][0]["delta"] for each in sent]
+    assert {name for delta in deltas for name in delta if name != "content"} == {*first}
+    seen = "".join(delta.get("reasoning") or delta.get("reasoning_content") or "" for delta in deltas)
+    assert seen == "I must look, then say."
+
+
 @pytest.mark.parametrize(("ended", "state"), [(False, GuardState.RERUN), (True, GuardState.DONE)])
 def test_a_broken_connection_matters_only_while_something_is_missing(ended: bool, state: GuardState) -> None:
     guard = Guard(GuardConfig(), tools_request())

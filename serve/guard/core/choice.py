@@ -31,6 +31,7 @@ class ChoiceGuard:
         cut: True if the request's own limits ended the choice: its length, or a text at which it asked to stop.
         by_length: True if its length did.
         ended: True once a finish reason has come.
+        thinks: True if the text that came last is a thought, of which an end may wait.
     """
 
     def __init__(
@@ -40,6 +41,7 @@ class ChoiceGuard:
         self.cut = False
         self.by_length = False
         self.ended = False
+        self.thinks = False
         self._expected = expectation
         self._settings = settings
         self._view = view
@@ -98,10 +100,20 @@ class ChoiceGuard:
                 self.log.report(Outcome.FAILED, f"{name} that is no text", once=True)
             elif name != "tool_calls" and first:
                 ready[name] = value
+        ready = self._with_ends(ready, delta)
         steps = [Step(ready, None, self._take_tokens())] if ready else []
         if entries := delta.get("tool_calls"):
             steps += self._feed_calls(entries)
         return steps if finish_reason is None else steps + self._finish(finish_reason)
+
+    def _with_ends(self, ready: Delta, delta: Mapping[str, Any]) -> Delta:
+        """Returns what may go out of the texts, with the ends of those behind which a delta begins something else."""
+        calls = bool(delta.get("tool_calls"))
+        if not (calls or (self.thinks and delta.get("content"))):
+            return ready
+        self.thinks = False
+        ends = {name: (ready.get(name) or "") + end for name, end in self._texts.pause(calls=calls).items()}
+        return ready | ends if ends else ready
 
     def _feed_calls(self, entries: Iterable[Any]) -> list[Step]:
         steps: list[Step] = []
@@ -124,6 +136,8 @@ class ChoiceGuard:
 
     def feed_text(self, name: str, text: str) -> str:
         """Returns the part of what the engine adds to a text that may go out."""
+        if name != "content":
+            self.thinks = True
         ready = self._texts.feed(name, text)
         if self._texts.leaking:
             self._report_lost()

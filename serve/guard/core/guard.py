@@ -185,7 +185,7 @@ class Guard:
             if (more := choice.calls.feed_arguments(call, text)) is None:
                 return None
             ready = more
-        elif self._views[index].first:
+        elif self._views[index].first and not (choice.thinks and field == "content"):
             ready = choice.feed_text(field, text)
         else:
             return None

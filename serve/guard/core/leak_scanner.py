@@ -104,6 +104,18 @@ class LeakScanner:
             return ""
         return self._scan("".join(self._held), ended=False)
 
+    def pause(self) -> str:
+        """Returns what was held back and is text if nothing more comes: another text or a call has begun.
+
+        What is no text then goes on waiting, since more may come.
+        """
+        if self.leak_begun or not self._held:
+            return ""
+        ready = self._scan("".join(self._held), ended=True)
+        self.leak_begun = False
+        self.shape = MarkerShape.MENTION
+        return ready
+
     def finish(self) -> str:
         """Returns what was held back and turned out to be text; there may be a leak now."""
         if self.leak_begun:

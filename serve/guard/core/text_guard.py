@@ -43,6 +43,18 @@ class TextGuard:
             self.leaking = True
         return ready
 
+    def pause(self, *, calls: bool) -> Delta:
+        """Returns what the texts hold back that is text, since what follows them has begun.
+
+        Args:
+            calls: Whether that is a call, and no content behind thoughts.
+        """
+        ready: Delta = {}
+        for name, scanner in self._scanners.items():
+            if (calls or name != "content") and (held := scanner.pause()) and (text := self._pass(name, held)):
+                ready[name] = text
+        return ready
+
     def _scanner(self, name: str) -> LeakScanner:
         patient = self._log.stops(Severity.SUSPECT)
         document = name == "content" and self._document is not None

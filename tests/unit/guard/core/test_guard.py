@@ -4,6 +4,8 @@ import json
 from typing import Any
 
 import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
 from support.guard_harness import (
     CLEAN,
     TOOLS,
@@ -29,9 +31,9 @@ GOOD = '{"city": "Bern", "days": 2}'
 
 def test_text_passes_at_once_and_untouched() -> None:
     guard = Guard(GuardConfig(), tools_request())
-    for given in (chunk({"role": "assistant", "content": ""}), chunk({"reasoning": "hm"}), chunk({"content": "a < b"})):
-        assert guard.feed(given) == [given]
-        assert guard.feed(given)[0] is given
+    for each in (chunk({"role": "assistant", "content": ""}), chunk({"reasoning": "hm"}), chunk({"content": "a < b"})):
+        assert guard.feed(each) == [each]
+        assert guard.feed(each)[0] is each
 
 
 def test_an_empty_finish_reason_ends_nothing() -> None:
@@ -286,11 +288,36 @@ def test_thoughts_that_a_rerun_goes_on_with_come_once_and_under_one_name_whateve
     assert seen == "I must look, then say."
 
 
+ENDS = ["]", "[", "<", "</", "<t", "<|", "[TOOL", "a <b", "`<tool_call>`", '"<think>"', "end.", "{"]
+CALL = {"content": None, **calls(call(0, "plan_trip", '{"city": "Oslo", "days": 1}'))}
+
+
+@given(
+    st.sampled_from(["", "See [1", "a <b> "]), st.sampled_from(ENDS), st.booleans(), st.booleans(),
+    st.sampled_from([("reasoning", {"content": "Hello."}), ("reasoning", CALL), ("content", CALL)]),
+)  # fmt: skip
+def test_the_end_of_a_text_goes_out_before_what_follows_it(
+    before: str, end: str, split: bool, together: bool, texts: tuple[str, dict[str, Any]]
+) -> None:
+    name, later = texts
+    assume(not (name == "content" and end == "[TOOL"))  # a half marker beside calls is dropped
+    pieces = [*(before + end)] if split else [before, end]
+    deltas = [{name: piece} for piece in pieces]
+    deltas = [*deltas[:-1], {**later, **deltas[-1]}] if together else [*deltas, later]
+    guard = Guard(GuardConfig(), tools_request())
+    sent = through(guard, [*map(chunk, deltas), chunk({}, "stop")])
+    assert guard.outcome is Outcome.CLEAN
+    ready = [each["choices"][0]["delta"] for each in sent]
+    assert "".join(delta.get(name) or "" for delta in ready) == before + end
+    begun = next(number for number, delta in enumerate(ready) if any(delta.get(each) for each in later if each != name))
+    assert not any(delta.get(name) for delta in ready[begun + 1 :])
+
+
 @pytest.mark.parametrize(("ended", "state"), [(False, GuardState.RERUN), (True, GuardState.DONE)])
 def test_a_broken_connection_matters_only_while_something_is_missing(ended: bool, state: GuardState) -> None:
     guard = Guard(GuardConfig(), tools_request())
-    for given in [chunk({"content": "hi"}), *([chunk({}, "stop")] if ended else [])]:
-        guard.feed(given)
+    for each in [chunk({"content": "hi"}), *([chunk({}, "stop")] if ended else [])]:
+        guard.feed(each)
     guard.broke("the connection broke")
     assert guard.state is state
 

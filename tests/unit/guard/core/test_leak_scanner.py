@@ -171,6 +171,20 @@ def test_the_result_does_not_depend_on_the_cuts(
     assert result[0] + result[1] == text
 
 
+@given(st.lists(parts, max_size=8), st.sampled_from(["content", "reasoning"]), st.booleans())
+def test_a_text_that_is_paused_loses_nothing_and_is_judged_at_its_end_as_ever(
+    found: list[str], name: str, patient: bool
+) -> None:
+    scanner = LeakScanner(name, TOOLS, patient=patient, document=False)
+    passed = "".join(scanner.feed(part) + scanner.pause() for part in found) + scanner.finish()
+    assert passed + scanner.leak == "".join(found)
+    once = LeakScanner(name, TOOLS, patient=patient, document=False)
+    passed = once.feed("".join(found)) + once.pause()
+    assert (passed + once.finish(), once.leak, once.shape, once.strayed) == scanned(
+        ["".join(found)], name, patient=patient
+    )
+
+
 @pytest.mark.parametrize("text", ["a < b", "x<y>z", "if (a<b) {", "<div>", "<functional>", "word"])
 def test_ordinary_text_does_not_wait(text: str) -> None:
     scanner = LeakScanner("content", TOOLS, patient=True, document=False)

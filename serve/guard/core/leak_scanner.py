@@ -35,7 +35,11 @@ _MOST_WAITING = 4096  # characters of markup without end inside a string of JSON
 
 # Quotations, which may hold any markup
 
-_FENCE = re.compile(r"[ \t>]*(?:(?:[-*+]|\d{1,3}[.)])[ \t]+)?(`{3,}|~{3,})")
+_FENCE = re.compile(r"(?:[ \t>]|(?:[-*+]|\d{1,9}[.)])[ \t])*(`{3,}|~{3,})")
+_FENCE_BEHIND_TEXT = re.compile(r"(`{3,})[\w+-]*[ \t\r]*\Z")
+_ITEM = re.compile(r"[ \t]*(?:(?:[-*+]|\d{1,9}[.)])[ \t]+)+")  # of a list, up to its text
+_INDENTATION = 4  # columns
+_PARAGRAPHS_END = re.compile(r"\n[ \t]*\r?\n")
 _TICKS = re.compile("`+")
 _CODE = re.compile(rf"^{_FENCE.pattern}.*?(?:^[ \t>]*\1|\Z)|`[^`\n]+`", re.MULTILINE | re.DOTALL)
 _MOST_PIECES = 512  # before they are read
@@ -43,7 +47,7 @@ _MOST_OF_A_LINE = 4096  # characters of a line in which a code span may have beg
 _MOST_OF_A_BEGINNING = 128  # characters of it that may say what the line is
 _MARKS = "\"'“”‘’«»„「『"
 
-_Kind = Literal["", "mark", "block quote", "span", "fence"]
+_Kind = Literal["", "mark", "block quote", "span", "fence", "indented"]
 
 
 class LeakScanner:
@@ -74,9 +78,11 @@ class LeakScanner:
         speaks = name == "content" and not document and bool(tools)
         self._quotation = _Quotation(partial(words_of_a_call, tools=tools) if speaks else None)
         self._held: list[str] = []  # from the marker on that waits, or the beginning of one
+        self._cut = False  # at its end, so that a quotation may lack its own
         self._in_fence = False  # a call waits for the end of the code block that it stands in
         self._last_line = ""  # of what waits there
-        self._quoted_to = 0  # where in the text at hand a code block ends
+        self._quoted_to = 0  # where in the text at hand a code block ends, or a code span of several lines
+        self._spans = False  # it is such a span
         self._silent = True  # nothing but space so far
         self._thinking = 0
         self._begun: Counter[str] = Counter()
@@ -116,10 +122,15 @@ class LeakScanner:
         self.shape = MarkerShape.MENTION
         return ready
 
-    def finish(self) -> str:
-        """Returns what was held back and turned out to be text; there may be a leak now."""
+    def finish(self, *, cut: bool = False) -> str:
+        """Returns what was held back and turned out to be text; there may be a leak now.
+
+        Args:
+            cut: Whether the request's own limits ended the text, so that a quotation need not have its end.
+        """
         if self.leak_begun:
             return ""
+        self._cut = cut
         rest = self._scan("".join(self._held), ended=True) if self._held else ""
         self.strayed = self.strayed or self._quotation.noticed
         return rest
@@ -162,7 +173,9 @@ class LeakScanner:
                 return text[:place]
             self._count(match.group())
             place = max(match.end(), self._quoted_to)
-            self._pass(text[match.start() : place])
+            passed = text[match.start() : place]
+            self._pass(passed.replace("\n", " ") if self._spans else passed)
+            self._spans = False
 
     def _scan_end(self, text: str, place: int, *, ended: bool) -> str:
         """Takes text without markup, but maybe the beginning of a marker at its end."""
@@ -219,18 +232,20 @@ class LeakScanner:
         shape = shape_of(MarkerPlace(text, match.start(), match.end(), line, ended, self._tools))
         if shape in (MarkerShape.MENTION, MarkerShape.OPEN):
             return shape
+        return self._shape_in_quotation(text, match.end(), shape, ended=ended)
+
+    def _shape_in_quotation(self, text: str, place: int, shape: MarkerShape, *, ended: bool) -> MarkerShape:
+        """Returns what a marker is that has a shape, by the quotation that it may stand in."""
         match self._quotation.kind:
             case "mark" | "block quote":
                 return MarkerShape.MENTION
             case "span":
-                ends = self._quotation.end_of_span(text[match.end() : match.end() + _MOST_OF_A_LINE], ended=ended)
-                return shape if ends is False else MarkerShape.MENTION if ends else MarkerShape.OPEN
+                return self._shape_in_span(text, place, shape, ended=ended)
+            case "indented":
+                return self._shape_in_indented(text, place, shape, ended=ended)
             case "fence":
-                return (
-                    MarkerShape.MENTION
-                    if shape is MarkerShape.STRAY
-                    else self._shape_in_fence(text, match.end(), ended=ended)
-                )
+                stray = shape is MarkerShape.STRAY
+                return MarkerShape.MENTION if stray else self._shape_in_fence(text, place, ended=ended)
             case _:
                 return shape
 
@@ -241,6 +256,32 @@ class LeakScanner:
             return MarkerShape.MENTION
         return shape_of_object(text[start : start + AHEAD], self._tools, ended=ended)
 
+    def _shape_in_span(self, text: str, place: int, shape: MarkerShape, *, ended: bool) -> MarkerShape:
+        """Returns what a marker is that has a shape, behind what may open a code span: data, if that has an end."""
+        end = self._quotation.end_of_span(text[place : place + _MOST_OF_A_LINE], ended=ended)
+        if end is None and not ended:
+            return MarkerShape.OPEN
+        if end is None and self._cut:
+            end = len(text) - place
+        if end is None or end < 0:
+            return shape
+        if "\n" in text[place : place + end]:
+            self._quoted_to, self._spans = place + end, True
+        return MarkerShape.MENTION
+
+    def _shape_in_indented(self, text: str, place: int, shape: MarkerShape, *, ended: bool) -> MarkerShape:
+        """Returns what a marker is that has a shape, in an indented line: data, if the next is indented or blank."""
+        newline = text.find("\n", place, place + _MOST_OF_A_LINE)
+        if newline < 0:
+            waits = not ended and len(text) - place < _MOST_OF_A_LINE
+            return MarkerShape.OPEN if waits else MarkerShape.MENTION if ended else shape
+        behind = text[newline + 1 : newline + 1 + _MOST_OF_A_BEGINNING]
+        line = behind.lstrip(" \t\r")
+        if not line and not ended and len(behind) < _MOST_OF_A_BEGINNING:
+            return MarkerShape.OPEN
+        goes_on = line[:1] in ("", "\n") or self._quotation.is_deep(behind)
+        return MarkerShape.MENTION if goes_on else shape
+
     def _shape_in_fence(self, text: str, place: int, *, ended: bool) -> MarkerShape:
         """Returns what a call in a code block is: an example, once the block has an end."""
         while (newline := text.find("\n", place)) >= 0:
@@ -250,7 +291,8 @@ class LeakScanner:
             place = newline + 1
         self._last_line = text[place:]
         if ended:
-            return MarkerShape.MENTION if self._quotation.ends_fence(self._last_line) else MarkerShape.STRAY
+            closed = self._cut or self._quotation.ends_fence(self._last_line)
+            return MarkerShape.MENTION if closed else MarkerShape.STRAY
         self._in_fence = True
         return MarkerShape.OPEN
 
@@ -292,6 +334,10 @@ class _Quotation:
         self._line = ""  # the present one; of a long one the end
         self._begin = ""  # its first characters
         self._length = 0
+        self._said = False  # a text stands before the line
+        self._blank = False  # nothing is in the line before
+        self._indented = False  # the last line with something in it was of an indented code block
+        self._margin = 0  # the column of the text of the list's item
         self._pieces: list[str] = []
 
     def feed(self, text: str) -> None:
@@ -325,6 +371,8 @@ class _Quotation:
             return "fence"
         if self._begin.lstrip().startswith(">"):
             return "block quote"
+        if self._is_indented:
+            return "indented"
         if self._ticks:
             return "span"
         return "mark" if line[-1:] and line[-1] in _MARKS else ""
@@ -341,14 +389,28 @@ class _Quotation:
             open_ = run.group() if not open_ else "" if run.group() == open_ else open_
         return open_
 
-    def end_of_span(self, text: str, *, ended: bool) -> bool | None:
-        """Returns whether the code span of the place ends in its line, as it must; None if that is still open."""
+    def end_of_span(self, text: str, *, ended: bool) -> int | None:
+        """Returns where the code span of the place ends; -1 if nowhere, None if that is still open.
+
+        It ends in its line, or in its paragraph if nothing stands before the place in it.
+        """
         ticks = self._ticks
-        line, newline, _ = text[:_MOST_OF_A_LINE].partition("\n")
-        for run in _TICKS.finditer(line):
-            if run.group() == ticks and (run.end() < len(line) or newline or ended):
-                return True
-        return False if newline or ended or len(text) >= _MOST_OF_A_LINE else None
+        several = self._line.endswith(ticks)
+        last = _PARAGRAPHS_END.search(text) if several else re.search("\n", text)
+        part = text[: last.start()] if last else text
+        for run in _TICKS.finditer(part):
+            if run.group() == ticks and (run.end() < len(part) or last or ended):
+                return run.end()
+        return -1 if last or len(text) >= _MOST_OF_A_LINE else None
+
+    @property
+    def _is_indented(self) -> bool:
+        """True in an indented code block, which begins behind a text and a blank line."""
+        return (self._indented or (self._said and self._blank)) and self.is_deep(self._begin)
+
+    def is_deep(self, line: str) -> bool:
+        """Returns whether a line that is not blank is indented far enough for code."""
+        return _column(line) >= self._margin + _INDENTATION
 
     def ends_fence(self, line: str) -> bool:
         """Returns whether a line is the end of the code block of the place."""
@@ -382,6 +444,7 @@ class _Quotation:
             self._begin = (self._begin + text)[:_MOST_OF_A_BEGINNING]
 
     def _end_line(self) -> None:
+        self._place_line()
         if self._length > _MOST_OF_A_LINE:
             return  # no fence is as long
         line = self._line
@@ -389,3 +452,27 @@ class _Quotation:
             self._fence = "" if self.ends_fence(line) else self._fence
         elif (opening := _FENCE.match(line)) and opening[1][0] not in line[opening.end() :]:
             self._fence = opening[1]
+        elif "```" in line and (behind := _FENCE_BEHIND_TEXT.search(line)) and behind[1] == self._ticks:
+            self._fence = behind[1]  # what Markdown takes for a code span of several lines
+
+    def _place_line(self) -> None:
+        """Notes what the present line is to those behind it: blank, code, or a text with its margin."""
+        begin = self._begin
+        if not begin or begin.isspace():
+            self._blank = True
+            return
+        self._indented = not self._fence and self._is_indented
+        if not (self._fence or self._indented):
+            self._said = True
+            if (item := _ITEM.match(begin)) is not None:
+                self._margin = len(item.group().expandtabs(4))
+            elif self._margin and self._blank:
+                self._margin = min(self._margin, _column(begin))
+        self._blank = False
+
+
+def _column(line: str) -> int:
+    """Returns the column of the first character of a line that is no blank."""
+    if line[:1] not in (" ", "\t"):
+        return 0
+    return len(line[: len(line) - len(line.lstrip(" \t"))].expandtabs(4))

@@ -93,7 +93,7 @@ class TextGuard:
         """
         ready: Delta = {}
         for name, scanner in self._scanners.items():
-            if (held := scanner.finish()) and (text := self._pass(name, held)):
+            if (held := scanner.finish(cut=cut)) and (text := self._pass(name, held)):
                 ready[name] = text
             if scanner.strayed:
                 self._log.report(Outcome.MARKER_LEAK, f"markup in {name}", Severity.SUSPECT, once=True)

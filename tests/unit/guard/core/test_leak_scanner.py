@@ -27,6 +27,10 @@ MARKERS = [
 ]  # fmt: skip
 
 
+def indented(text: str, by: str) -> str:
+    return "\n".join(by + line for line in text.split("\n"))
+
+
 def scanned(
     pieces: list[str], name: str = "content", *, patient: bool = True, document: bool = False
 ) -> tuple[str, str, MarkerShape, bool]:
@@ -116,6 +120,14 @@ MENTIONS = [
     "> <tool_call>\n> <function=bash>\n> </function>\n\nis what you sent.",
     *(f"An example:\n\n{fence}xml\n{call}\n{fence}\n\nThat is all." for call in CALLS for fence in ("```", "~~~~")),
     *(f"- An example:\n  ```\n  {call}\n  ```" for call in CALLS),
+    *(f"Qwen writes:\n\n{indented(call, by)}{end}" for call in CALLS for by in ("    ", "\t")
+      for end in ("", "\n", "\n\nThat is all.", "\n\n    So.\n\nNo.")),
+    *(f"1. Qwen writes:\n\n{indented(call, 7 * ' ')}\n\n2. No." for call in CALLS),
+    *(f"Two:\n\n    ls\n\n{indented(call, 4 * ' ')}" for call in CALLS),
+    *(f"{items}```xml\n{call}\n  ```\nNo." for call in CALLS for items in ("- - ", "- > ", "1. - ", "2024. ")),
+    *(f"It is `{call}` there, and `<tool_call>` begins it." for call in CALLS),
+    *(f"It is ``{call}``." for call in CALLS),
+    *(f"Qwen: ```{note}\n{call}\n```\nNo." for call in CALLS for note in ("", "xml")),
     "```jinja\n<|im_start|>user\n{{ content }}<|im_end|>\n```", "```python\nre.sub(r'<think>.*?</think>', '', t)\n```",
     "Between <think> and </think>\nstand the thoughts.", "a < b", "x<y>z", "<div>", "1 <| 2 |> 3", "<functional>",
     "a <", '{"name": "drop", "arguments": {}}', 'So {"name": "bash", "arguments": {}} is one.',
@@ -147,9 +159,39 @@ def test_a_quotation_counts_only_once_it_has_an_end(call: str) -> None:
         assert scanned(cut(f"```\nls\n{call}", size))[1:3] == (call, MarkerShape.STRAY)
 
 
+@pytest.mark.parametrize("size", [1, 9, 1000])
+@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize(
+    "front",
+    ["    ", "\n\n    ", "I look:\n    ", "1. I look:\n\n    ", "- I look:\n  - at it:\n\n     "],
+)
+def test_an_indented_call_that_no_text_and_blank_line_introduce_is_a_leak(call: str, front: str, size: int) -> None:
+    text = front + indented(call, " " * (len(front) - len(front.rstrip(" \n")))).lstrip()
+    assert scanned(cut(text, size))[1:3] == (text[len(front) :], MarkerShape.CALL)
+
+
+@pytest.mark.parametrize("call", CALLS[1:])
+def test_a_call_of_which_only_the_first_line_is_indented_is_a_leak(call: str) -> None:
+    for size in (1, 9, 1000):
+        assert scanned(cut(f"I look:\n\n    {call}", size))[1:3] == (call, MarkerShape.CALL)
+
+
+@pytest.mark.parametrize(
+    "front", ["Write:\n```xml\n", "Write:\n\n~~~\n", "Write `", "Write ``", "A test:\n```py\nT = '"]
+)
+@pytest.mark.parametrize("call", CALLS)
+def test_a_quotation_that_the_requests_own_limits_cut_needs_no_end(call: str, front: str) -> None:
+    for length in range(1, len(call) + 1):
+        text = front + call[:length]
+        scanner = LeakScanner("content", TOOLS, patient=True, document=False)
+        assert scanner.feed(text) + scanner.finish(cut=True) == text
+        assert not scanner.leak
+
+
 parts = st.sampled_from([
     *MARKERS, *CALLS, *OPENINGS.values(), *STRAYS.values(), "<", "<|", "a", "`", "```", "\n```\n", "\n", "汉", " <func",
-    "</", "|>", "tool", '"', "> ", "\n\n", "{", ":0", "functions.bash", " ", "user\n", "\\n", "~~~",
+    "</", "|>", "tool", '"', "> ", "\n\n", "{", ":0", "functions.bash", " ", "user\n", "\\n", "~~~", "    ",
+    "\t", "1. ",
     '{"name": "bash", "arg', 'uments": {', '{"name="ba', "sh", "{name: ", "{n",
 ])  # fmt: skip
 

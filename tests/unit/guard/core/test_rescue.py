@@ -282,6 +282,25 @@ def test_the_beginning_of_a_call_that_length_cut_is_no_corruption(leak: str, bef
     assert stopped.verdicts[0].outcome is Outcome.MARKER_LEAK
 
 
+@pytest.mark.parametrize("front", ["A model writes:\n\n```xml\n", "A test:\n~~~py\nCALL = '", "It writes `"])
+@pytest.mark.parametrize("grammar", CALLS_OF)
+def test_a_call_in_a_quotation_that_length_cut_is_delivered_as_the_text_that_it_is(grammar: str, front: str) -> None:
+    text = front + CALLS_OF[grammar]
+    for end in range(len(front), len(text) + 1):
+        guard = Guard(GuardConfig(), tools_request(1), grammar=grammar)
+        message = read(through(guard, stream(text[:end], reason="length")))
+        assert (message["content"], message["calls"], message["finish"]) == (text[:end], [], ["length"])
+        assert guard.outcome is Outcome.CLEAN
+
+
+@pytest.mark.parametrize("grammar", CALLS_OF)
+def test_a_call_in_an_indented_code_block_is_delivered_as_text_even_as_the_last_thing_said(grammar: str) -> None:
+    text = "A model writes:\n\n    " + CALLS_OF[grammar].replace("\n", "\n    ")
+    guard = Guard(GuardConfig(), tools_request(1), grammar=grammar)
+    message = read(through(guard, stream(text)))
+    assert (message["content"], message["calls"], guard.outcome) == (text, [], Outcome.CLEAN)
+
+
 def test_the_models_own_format_is_tried_before_the_one_of_the_markup() -> None:
     assert grammars_of("<|tool_call_begin|>") == ["kimi_k2"]
     assert grammars_of('<tool_call>\n{"name"') == ["qwen3_coder"]

@@ -27,6 +27,7 @@ from serve.request.completion import is_list
 from serve.routing.first_free import first_free
 from serve.routing.pool import NOWHERE, Affinity, Endpoint, Hold, Pool, session_key
 from serve.routing.prefix_placement import blocks_of
+from serve.stream.ending import refusal_in
 from serve.stream.line import PASS, Stage
 from serve.stream.stages import TokenIds
 from serve.telemetry.instruments import Telemetry
@@ -388,6 +389,8 @@ class Attempts:
             raise
         slot.hold.begun()
         response.on_break = partial(self._pools[request.decision.model, slot.candidate.pool].forget, slot.endpoint)
+        if response.is_stream and (refusal := refusal_in(response.first)) is not None:
+            response.refuse(*refusal)
         meter.answered(response.status)
         if response.status == _OK:
             if response.is_stream and not request.features.stream:

@@ -46,6 +46,13 @@ class UpstreamResponse:
         self.on_break: Callable[[], None] | None = None
         self._connection = connection
         self._max_whole_bytes = max_whole_bytes
+        self._is_refused = False
+
+    def refuse(self, status: int, body: bytes) -> None:
+        """Makes it the refusal with which its stream begins, as if the engine had sent that with its status."""
+        self.status, self.is_stream = status, False
+        self.headers = {**self.headers, "content-type": "application/json"}
+        self.first, self._is_refused = body, True
 
     async def rest(self) -> AsyncIterator[bytes]:
         """Yields what follows `first`, as it arrives; several frames at once if the reader is slower than the engine.
@@ -93,7 +100,7 @@ class UpstreamResponse:
         parts = [self.first]
         size = len(self.first)
         while size <= most:
-            part = await self._read()
+            part = b"" if self._is_refused else await self._read()
             if not part:
                 return parts[0] if len(parts) == 1 else b"".join(parts)
             parts.append(part)

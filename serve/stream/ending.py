@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 from msgspec import Raw, Struct
 
 from serve.errors import EngineError
 from serve.http1.sse import CR, LF, decode_chunk, is_done, object_in
-from serve.stream.frame import Frame
+from serve.stream.frame import Frame, FrameReader
 from serve.stream.line import Check, ignore
 
 # OpenAI's finish reasons by those of other servers: vLLM, TGI, Mistral, and what stands before Anthropic and Google. An
@@ -37,6 +37,8 @@ _SUCCESSES = ("success", "ok")
 _COMPLAINTS = ("detail", "details", "message", "msg", "exception", "fault", "reason", "title", "traceback")
 _CODES = ("code", "status", "status_code", "statusCode")
 _LOWEST_ERROR = 400
+_REFUSALS = (400, 413, 422)  # codes of errors that are the request's fault, wherever it is sent
+_DEAD_ENGINE = "EngineCore"  # of which vLLM up to 0.12 says 400, as of every error within a stream
 _FIELDS = frozenset({b"", b"data", b"event", b"id", b"retry"})  # of server-sent events; a comment has an empty name
 _BOM = b"\xef\xbb\xbf"
 _ERROR_MEMBER = b'error"'  # the end of a member's name, or of a text
@@ -82,6 +84,41 @@ def error_in(chunk: Mapping[str, Any]) -> EngineError | None:
                 return failed(_words(holder))
     if not choices and (any(chunk.get(name) for name in _COMPLAINTS) or _has_bad_code(chunk)):
         return failed(_words(chunk))
+    return None
+
+
+class Refusal(NamedTuple):
+    """A request that an engine refuses.
+
+    Attributes:
+        status: It would have had as a response of its own.
+        body: The error, as JSON.
+    """
+
+    status: int
+    body: bytes
+
+
+def refusal_in(begin: bytes) -> Refusal | None:
+    """Returns what a stream begins with, if that is the refusal of a request that no engine would take.
+
+    vLLM and SGLang look at some of a request, such as its length, when status 200 is already sent.
+
+    Args:
+        begin: The first bytes of the stream, which hold all of an error: engines send it in one piece.
+    """
+    if begin.find(_ERROR_MEMBER) < 0:  # as nearly always
+        return None
+    for frame in FrameReader().feed(begin):
+        data = frame.data()
+        if data is None:
+            continue
+        chunk = frame.readable() or {}
+        error = chunk.get("error", chunk)
+        if chunk.get("choices") or not isinstance(error, dict) or _DEAD_ENGINE in _words(error):
+            return None
+        code = error.get("code")
+        return Refusal(code, data) if type(code) is int and code in _REFUSALS else None
     return None
 
 

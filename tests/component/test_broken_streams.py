@@ -6,7 +6,7 @@ from typing import Any
 
 import aiohttp
 import pytest
-from support.engines import Engine, answering, chunk, frame, start
+from support.engines import Engine, answering, chunk, frame, start, streaming
 from support.guard_stack import config, post
 from support.stack import Stack, running
 
@@ -289,3 +289,29 @@ async def test_a_complete_answer_stays_one(rig: Rig, reason: str, odd: bytes) ->
     assert found["chat"] == engine.stream.decode()
     assert "message_stop" in found["messages"]
     assert "response.completed" in found["responses"] or "response.incomplete" in found["responses"]
+
+
+TOO_LONG = "This model's maximum context length is 4096 tokens. However, your prompt contains 5000 input tokens."
+REFUSAL = {"message": TOO_LONG, "type": "BadRequestError", "param": None, "code": 400}
+
+
+@pytest.mark.parametrize("guarded", [False, True])
+async def test_a_refusal_within_a_stream_is_one_by_its_status(guarded: bool) -> None:
+    engine, judged = streaming([frame({"error": REFUSAL}), DONE]), []
+    tool = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
+    body = {"model": "m", "messages": HELLO, "stream": True, **({"tools": [tool]} if guarded else {})}
+    apps = {("m", pool): engine for pool in ("speculative", "standard")}
+    async with running(config(), apps, sink=judged.append) as stack:
+        status, headers, answer = await post(stack.url, body)
+        assert (status, headers["content-type"]) == (400, "application/json")
+        assert json.loads(answer) == {"error": REFUSAL}
+        assert len(engine.requests) == 1  # no other pool would take it
+        status, _, answer = await post(
+            stack.url, {"model": "m", "max_tokens": 9, "messages": HELLO, "stream": True}, "/v1/messages"
+        )
+    assert status == 400
+    assert json.loads(answer)["error"] == {
+        "type": "invalid_request_error",
+        "message": "prompt is too long: 5000 tokens > 4096 maximum",
+    }
+    assert judged == []  # it is nobody's fault

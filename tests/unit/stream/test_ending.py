@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from serve.errors import EngineError
 from serve.http1.sse import DONE, MAX_FRAME_BYTES
-from serve.stream.ending import End, Ending, error_around, error_in, finish_of, is_finish, whole_failure
+from serve.stream.ending import End, Ending, error_around, error_in, finish_of, is_finish, refusal_in, whole_failure
 from serve.stream.line import Line
 
 CHOICE = {"index": 0, "delta": {"content": '"error": "x"'}, "finish_reason": None}
@@ -311,3 +311,48 @@ def test_an_empty_delta_after_the_finish_reason_passes() -> None:
     empty = b'data: {"choices":[{"index":0,"delta":{"role":"assistant","content":""},"finish_reason":null}]}\n\n'
     stream = b"".join([CONTENT[0], STOP, empty, DONE])
     assert relayed([stream]) == (stream, True, False)
+
+
+OVERFLOW = {"message": "too long", "type": "BadRequestError", "param": None, "code": 400}
+
+
+def framed(chunk: object) -> bytes:
+    return b"data: " + msgspec.json.encode(chunk) + b"\n\n"
+
+
+@pytest.mark.parametrize("code", [400, 413, 422])
+@pytest.mark.parametrize("shape", [{"error": {}}, {"error": {"object": "error"}}, {"object": "error"}])
+@pytest.mark.parametrize("before", [b"", b": ping\n\n", b"\xef\xbb\xbf"])
+def test_a_stream_that_begins_with_the_requests_fault_is_a_refusal(
+    code: int, shape: dict[str, Any], before: bytes
+) -> None:
+    said = {**OVERFLOW, "code": code}
+    error = {"error": {**shape["error"], **said}} if "error" in shape else {**shape, **said}
+    assert refusal_in(before + framed(error) + DONE) == (code, msgspec.json.encode(error))
+
+
+@pytest.mark.parametrize(
+    "begin",
+    [
+        b"",
+        DONE,
+        framed({"choices": [CHOICE]}),
+        framed({"choices": [CHOICE]}) + framed({"error": OVERFLOW}),
+        framed({"choices": [CHOICE], "error": OVERFLOW}),
+        framed({"error": OVERFLOW})[:-9],
+        framed({"error": "too long"}),
+        framed({"error": {**OVERFLOW, "code": "400"}}),
+        framed({"error": {**OVERFLOW, "message": "EngineCore encountered an issue."}}),
+        *[framed({"error": {**OVERFLOW, "code": code}}) for code in (401, 404, 408, 429, 500, 503, None, 400.0, True)],
+        b'data: {"error": {"code": 400\n\n',
+        b'data: ["error"]\n\n',
+    ],
+)
+def test_any_other_begin_of_a_stream_is_no_refusal(begin: bytes) -> None:
+    assert refusal_in(begin) is None
+
+
+@given(st.binary(max_size=99))
+def test_whatever_a_stream_begins_with_can_be_looked_at(noise: bytes) -> None:
+    refusal_in(b'"error"' + noise)
+    refusal_in(b'data: {"error": ' + noise + b"}\n\n")

@@ -21,11 +21,15 @@ class EngineIdentity:
     Attributes:
         facts: What holds now; None while it has to be asked what it is, and may not be used.
         told: What has happened, for the log; empty if nothing has.
+        is_fresh: When it was looked at last, it was another process than before, so that its cache is empty. One that
+            does not tell when it was started is taken for another when it was away.
     """
 
     def __init__(self, stated: Mapping[str, Any], *, is_new: bool = False) -> None:
         self.facts: Mapping[str, Any] | None = None if is_new else stated
         self.told = ""
+        self.is_fresh = False
+        self._away = False
         self._stated = stated
         self._first: Mapping[str, Any] | None = None
         self._asked: list[EngineMetrics] = []  # those of processes that were asked, the last one last
@@ -43,6 +47,7 @@ class EngineIdentity:
 
     def gone(self) -> None:
         """Notes that nobody listens there: whoever answers next may be another engine."""
+        self._away = True
         if self._first is not None:
             self.facts, self._in_doubt = None, True
 
@@ -56,6 +61,9 @@ class EngineIdentity:
         One that may be another is not used until it has been. One that does not tell when it was started may have been
         restarted unseen, with another version or other settings: it is asked again and again, and used meanwhile.
         """
+        is_other = metrics.started not in [each.started for each in self._asked]
+        self.is_fresh = bool(self._asked) and (is_other or (self._away and not metrics.started))
+        self._away = False
         is_known = metrics in self._asked and not self._in_doubt
         if is_known and (metrics.started or now_s < self._ask_again_s):
             return False

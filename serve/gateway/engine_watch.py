@@ -145,7 +145,10 @@ class PoolWatch:
             identity.gone()
             return False
         self._silent.discard(endpoint.url)
-        return identity.must_be_asked(engine_metrics(answer.text), time.monotonic())
+        must_be_asked = identity.must_be_asked(engine_metrics(answer.text), time.monotonic())
+        if identity.is_fresh:
+            self._pool.restarted(endpoint.url)
+        return must_be_asked
 
     async def _ask(self, endpoint: Endpoint) -> None:
         identity = self._identities[endpoint.url]

@@ -64,7 +64,12 @@ class PrefixIndex:
 
     def keep(self, replicas: Collection[str]) -> None:
         """Forgets all other replicas."""
-        self._replicas = {name: there for name, there in self._replicas.items() if name in replicas}
+        if not self._replicas.keys() <= set(replicas):
+            self._replicas = {name: there for name, there in self._replicas.items() if name in replicas}
+
+    def forget(self, replica: str) -> None:
+        """Forgets what a replica was sent."""
+        self._replicas.pop(replica, None)
 
 
 def blocks_of(texts: Sequence[bytes], salt: str = "") -> tuple[int, ...]:
@@ -98,10 +103,14 @@ class PrefixPlacement:
 
     Args:
         slots: Returns the slots of each running replica, by URL.
+        known: Returns the URLs of all replicas that may still have what they were sent; None for those that run.
     """
 
-    def __init__(self, slots: Callable[[], Mapping[str, int]]) -> None:
+    def __init__(
+        self, slots: Callable[[], Mapping[str, int]], known: Callable[[], Collection[str]] | None = None
+    ) -> None:
         self._slots = slots
+        self._known = known
         self._index = PrefixIndex()
         self._requests: Counter[str] = Counter()
         self._waiting_blocks: Counter[str] = Counter()
@@ -109,15 +118,19 @@ class PrefixPlacement:
     def choose(self, blocks: Sequence[int], avoid: Collection[str] = ()) -> str:
         """Returns the URL of the best replica for a prompt; empty if none is known to have room."""
         slots = self._slots()
+        self._index.keep(slots if self._known is None else self._known())
         if len(slots) < 2:
             return ""
-        self._index.keep(slots)
         loads = {
             url: _BLOCKS_PER_REQUEST * self._requests[url] + _PER_WAITING_BLOCK * self._waiting_blocks[url]
             for url, most in slots.items()
             if self._requests[url] < most and url not in avoid
         }
         return self._index.choose(blocks, loads) or ""
+
+    def restarted(self, url: str) -> None:
+        """Takes note that a replica has nothing of what it was sent."""
+        self._index.forget(url)
 
     def at(self, url: str, blocks: Sequence[int]) -> Placed:
         """Returns a context that counts a request on the replica that serves it."""

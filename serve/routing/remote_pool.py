@@ -75,7 +75,7 @@ class RemotePool:
         self._terms = terms or WaitingTerms(512)
         self._room = WaitingRoom[_Address](self._terms, label, self.give_back, self._capacity)
         self._is_sticky = routing == "sticky"
-        self._placement = PrefixPlacement(self._rooms) if routing == "prefix" else None
+        self._placement = PrefixPlacement(self._rooms, lambda: self._addresses) if routing == "prefix" else None
 
     @property
     def addresses(self) -> tuple[Endpoint, ...]:
@@ -173,6 +173,11 @@ class RemotePool:
         """Prefers other addresses to one that did not answer, for a while."""
         self.on_silence(endpoint.url)
         self._outages.add(endpoint.url)
+
+    def restarted(self, url: str) -> None:
+        """Takes note that the engine at an address is a new process: what the one before had in its cache is gone."""
+        if self._placement is not None:
+            self._placement.restarted(url)
 
     def occupancy(self) -> Occupancy:
         held = sum(address.held for address in self._addresses.values())

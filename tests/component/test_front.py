@@ -22,7 +22,7 @@ from serve.gateway.engine_watch import PoolWatch, addresses_of
 from serve.gateway.ingress import GatewayReplica
 from serve.http1.asgi import AsgiApp
 from serve.http1.fetch import fetch
-from serve.routing.pool import Endpoint
+from serve.routing.pool import Affinity, Endpoint
 from serve.routing.remote_pool import RemotePool
 
 CHAT = {"model": "m", "messages": [{"role": "user", "content": "hello"}]}
@@ -84,6 +84,27 @@ async def test_a_restarted_engine_that_is_the_same_serves_again() -> None:
         await eventually(url, OPTED_OUT, lambda status: status == 503)
         engine.started, engine.away = 2.0, False
         await eventually(url, OPTED_OUT, lambda status: status == 200)
+
+
+async def test_a_restarted_engine_has_nothing_of_the_conversations_that_it_had() -> None:
+    engines = [RunningEngine(), RunningEngine()]
+    prompt = Affinity(str, lambda: tuple(range(50)))
+    async with listening(engines[0]) as first, listening(engines[1]) as second:
+        pool = RemotePool([first, second], FACTS, routing="prefix")
+        watch = PoolWatch("m/p", pool, FACTS, lambda _: None, lambda: None)
+        await watch.look()
+        async with pool.reserve(prompt) as home:
+            pass
+        other = next(each for each in (first, second) if each.url != home.url)
+        async with pool.reserve(Affinity(str, lambda: tuple(range(40)), frozenset({home.url}))) as begins:
+            assert begins.url == other.url
+        await watch.look()
+        async with pool.reserve(prompt) as again:
+            assert again.url == home.url
+        engines[[first.url, second.url].index(home.url)].started = 2.0
+        await watch.look()
+        async with pool.reserve(prompt) as after:
+            assert after.url == other.url
 
 
 async def test_a_pool_that_is_stated_not_to_draft_is_held_as_drafting_when_it_does() -> None:

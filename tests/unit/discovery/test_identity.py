@@ -49,6 +49,29 @@ def test_a_statement_that_nothing_is_drafted_falls_when_counters_of_drafts_are_t
     assert identity.told
 
 
+def test_an_engine_is_fresh_when_another_process_answers() -> None:
+    identity = EngineIdentity(STATED)
+    asked(identity, metrics(), told())
+    assert not identity.is_fresh  # nobody knows of one before it
+    identity.gone()
+    asked(identity, metrics(), told())
+    assert not identity.is_fresh  # the network was away
+    asked(identity, metrics(started=2.0), told())
+    assert identity.is_fresh  # seen or not, it was restarted
+    identity.must_be_asked(metrics(started=2.0), 0.0)
+    assert not identity.is_fresh
+
+
+def test_an_engine_that_does_not_tell_its_start_is_fresh_when_it_was_away() -> None:
+    identity = EngineIdentity(STATED)
+    asked(identity, metrics(started=None), {})
+    asked(identity, metrics(started=None), {}, ASK_PERIOD_S)
+    assert not identity.is_fresh
+    identity.gone()
+    identity.must_be_asked(metrics(started=None), ASK_PERIOD_S)
+    assert identity.is_fresh
+
+
 def test_a_restart_makes_an_engine_unusable_until_it_has_told_that_it_is_the_same() -> None:
     identity = known_engine()
     again = metrics(started=2.0)

@@ -49,6 +49,19 @@ def test_a_replica_that_is_gone_is_not_chosen() -> None:
     assert placement.choose(BLOCKS) in running
 
 
+def test_a_replica_that_comes_back_empty_counts_as_empty_even_if_one_was_left_alone() -> None:
+    running = {A: 2, B: 2}
+    placement = PrefixPlacement(lambda: running)
+    with placement.at(B, BLOCKS):
+        pass
+    del running[B]
+    assert placement.choose(BLOCKS) == ""
+    with placement.at(A, BLOCKS):
+        pass
+    running[B] = 2
+    assert placement.choose(BLOCKS) == A
+
+
 def test_what_a_replica_has_yet_to_compute_sends_others_elsewhere_until_the_answer_begins() -> None:
     placement = PrefixPlacement(lambda: {A: 9, B: 9})
     short, long = (blocks_of([name * (count * BLOCK_BYTES)]) for name, count in ((b"s", 20), (b"l", 100)))

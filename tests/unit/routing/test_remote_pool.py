@@ -175,6 +175,33 @@ async def test_a_prompt_goes_where_its_beginning_is() -> None:
     assert await urls_of(pool, 1, Affinity(str, lambda: (*long, 50))) == first
 
 
+async def test_a_conversation_goes_back_to_an_address_that_was_away_unless_its_engine_was_restarted() -> None:
+    clock = ManualClock()
+    pool = several(routing="prefix", clock=clock)
+    affinity = Affinity(str, lambda: tuple(range(50)))
+    ((home, _),) = (await urls_of(pool, 1, affinity)).items()
+    others = [url for url in URLS if url != home]
+    pool.use(others[:1], {})
+    ((second, _),) = (await urls_of(pool, 1, Affinity(str, lambda: (*range(40), 99)))).items()
+    pool.use(URLS, {})
+    assert second != home
+    assert set(await urls_of(pool, 1, affinity)) == {home}
+    pool.restarted(home)
+    assert set(await urls_of(pool, 1, affinity)) == {second}
+
+
+async def test_an_address_that_another_engine_gets_after_it_was_taken_away_counts_as_empty() -> None:
+    pool = several(routing="prefix")
+    affinity = Affinity(str, lambda: tuple(range(50)))
+    ((home, _),) = (await urls_of(pool, 1, affinity)).items()
+    other = next(url for url in URLS if url != home)
+    pool.keep([other])
+    assert await urls_of(pool, 1, affinity) == {other: 1}
+    pool.keep(URLS)
+    pool.use(URLS, {})
+    assert await urls_of(pool, 1, affinity) == {other: 1}
+
+
 async def test_a_full_home_leaves_its_session_to_others() -> None:
     pool = several(slots=1, routing="sticky")
     assert await urls_of(pool, 3, Affinity(lambda: "x", tuple)) == dict.fromkeys(URLS, 1)

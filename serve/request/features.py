@@ -25,6 +25,7 @@ from serve.request.completion import (
     is_list,
     whole_number,
 )
+from serve.request.media import has_images
 from serve.request.patch import BodyPatch
 from serve.request.thinking import set_switch, thinks
 
@@ -33,10 +34,7 @@ PREFERENCE_HEADER = "x-enable-speculative"
 SESSION_HEADERS = ("x-session-id", "x-claude-code-session-id", "session-id", "session_id")
 _PREFERENCES = {"true": True, "false": False}
 _CHOICES = frozenset({"auto", "required", "none"})
-_IMAGE = re.compile(rb'(?<!\\)"(?:input_)?(?:image|video)')
-_LONGEST_IMAGE = 12
 _NOT_GUIDED = (NONE,) * 4
-_WINDOW_BYTES = 256 * 1024  # searched at once: no other thread runs meanwhile
 _NO_STOP = re.compile(rb'null|""|\[\s*\]')
 _SHOWN_CHARS = 100  # of a name that a client made up
 # A prompt has fewer tokens than that: three bytes are a Chinese character, or less than a token of English or code.
@@ -236,16 +234,9 @@ def _wants_prompt_logprobs(request: CompletionRequest) -> bool:
 
 def _has_images(messages: list[ChatMessage] | None) -> bool:
     for message in messages or ():  # noqa: SIM110 - as above; only a list of parts holds media
-        if is_list(message.content) and _names_image(message.content):
+        if is_list(message.content) and has_images(message.content):
             return True
     return False
-
-
-def _names_image(content: Raw) -> bool:
-    return any(
-        _IMAGE.search(content, start, start + _WINDOW_BYTES + _LONGEST_IMAGE)
-        for start in range(0, len(memoryview(content)), _WINDOW_BYTES)
-    )
 
 
 def _has_tool_history(messages: list[ChatMessage] | None) -> bool:

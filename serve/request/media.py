@@ -1,5 +1,6 @@
-"""Media in messages: an engine fetches what their URLs name, so that a client could reach what only engines can."""
+"""Media in messages: which there are, and whose URLs an engine may fetch, since it could reach what no client can."""
 
+import re
 from collections.abc import Iterable
 from operator import attrgetter
 from urllib.parse import urlsplit
@@ -14,6 +15,8 @@ from serve.request.long_json import decode
 
 # Marks of content that an engine fetches or loads; escapes could hide any of them.
 _MEDIA_MARKS = (b"_url", b"_embeds", b"\\u00")
+_IMAGE_MARKS = (b"image", b"video", b"\\u00")
+_IMAGE_TYPE = re.compile("(?:input_)?(?:image|video)")
 _ODD_IN_URL = frozenset("\\@ \t\r\n")
 
 
@@ -22,6 +25,7 @@ class _Url(Struct, gc=False):
 
 
 class _Part(Struct, gc=False):
+    type: Raw = NONE
     image_url: Raw = NONE
     video_url: Raw = NONE
     audio_url: Raw = NONE
@@ -29,6 +33,9 @@ class _Part(Struct, gc=False):
     audio_embeds: Raw = NONE
     video_embeds: Raw = NONE
     prompt_embeds: Raw = NONE
+    image: Raw = NONE
+    image_pil: Raw = NONE
+    video: Raw = NONE
 
 
 # A URL may be a picture of 30 MB: it is passed over, and not made a text.
@@ -37,6 +44,7 @@ _url = msgspec.json.Decoder(_Url | None)
 _text = msgspec.json.Decoder(str | None).decode
 _URLS = attrgetter("image_url", "video_url", "audio_url")
 _EMBEDS = attrgetter("image_embeds", "audio_embeds", "video_embeds", "prompt_embeds")
+_IMAGES = attrgetter("image_url", "video_url", "image_embeds", "video_embeds", "image", "image_pil", "video")
 _NO_URLS = (NONE, NONE, NONE)
 _NO_EMBEDS = (NONE, NONE, NONE, NONE)
 
@@ -107,3 +115,21 @@ def _is_data(url: Raw) -> bool:
 def _may_name_media(content: Raw) -> bool:
     parts = bytes(content)
     return any([holds(parts, mark) for mark in _MEDIA_MARKS])
+
+
+def has_images(content: Raw) -> bool:
+    """Returns whether a list of parts holds a picture or a video; True for one that cannot be read."""
+    parts = bytes(content)
+    if not any([holds(parts, mark) for mark in _IMAGE_MARKS]):
+        return False
+    try:
+        return any([isinstance(part, _Part) and _is_image(part) for part in decode(_parts, content)])
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, InvalidRequestError):
+        return True
+
+
+def _is_image(part: _Part) -> bool:
+    if any([value is not NONE and bytes(memoryview(value)[:4]) != b"null" for value in _IMAGES(part)]):
+        return True
+    kind = _text(part.type) if bytes(memoryview(part.type)[:1]) == b'"' else None
+    return kind is not None and _IMAGE_TYPE.match(kind) is not None

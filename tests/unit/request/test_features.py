@@ -1,4 +1,5 @@
 import json
+from typing import Any
 
 import msgspec
 import pytest
@@ -343,6 +344,37 @@ class TestWithoutMembers:
 def test_an_image_is_found_wherever_it_stands_in_a_long_message(place: int) -> None:
     content = [{"type": "text", "text": "a" * place}, {"type": "image_url", "image_url": {"url": "data:x"}}]
     request = parse(json.dumps({"model": "m", "messages": [{"role": "user", "content": content}]}).encode())
+    assert features_of(request, {}).images
+
+
+WORDS = st.sampled_from(["image", "image_url", "input_image", "video", "video of a cat", 'an "image"', "text", ""])
+PARTS: st.SearchStrategy[Any] = st.one_of(
+    WORDS,
+    st.fixed_dictionaries({"type": st.just("text"), "text": WORDS}, optional={"image_url": st.none()}),
+    st.builds(lambda name: {"type": "input_audio", "input_audio": {"data": name}}, WORDS),
+    st.sampled_from(["image_url", "video_url", "input_image", "image_embeds"]).map(lambda kind: {"type": kind}),
+    st.sampled_from(["image_url", "video_url", "image_pil"]).map(lambda name: {name: {"url": "data:x"}}),
+)
+
+
+def is_image(part: Any) -> bool:
+    if isinstance(part, str):
+        return False
+    return part.get("type") not in ("text", "input_audio")
+
+
+@given(st.lists(PARTS, max_size=4), st.booleans())
+def test_a_picture_is_one_however_it_is_spelt_and_a_text_about_one_is_none(parts: list[Any], escaped: bool) -> None:
+    written = json.dumps(parts)
+    if escaped:
+        written = written.replace("i", "\\u0069")
+    request = parse(b'{"model": "m", "messages": [{"role": "user", "content": ' + written.encode() + b"}]}")
+    assert features_of(request, {}).images == any(map(is_image, parts))
+
+
+@pytest.mark.parametrize("content", ['[1, "image"]', '["image", {"type": 7}, null]'])
+def test_parts_that_nobody_can_read_count_as_pictures(content: str) -> None:
+    request = parse(b'{"model": "m", "messages": [{"role": "user", "content": ' + content.encode() + b"}]}")
     assert features_of(request, {}).images
 
 

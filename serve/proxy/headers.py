@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from serve.http1.message import RawHeaders
+from serve.request.features import PREFERENCE_HEADER
 
 # What an engine has use for. Everything else of the client's stays here: credentials have more names than anyone can
 # list, and engines obey headers (`x-data-parallel-rank`, `x-vllm-priority`) that are not the client's to set.
@@ -22,8 +23,16 @@ _REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 
 
 def request_headers(headers: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
-    """Returns the client's headers by lower-case name; of several with one name the last counts."""
-    return {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in headers}
+    """Returns the client's headers by lower-case name.
+
+    Of several with one name the last counts, but for `PREFERENCE_HEADER`: these become one list, in which a single
+    `false` is a guarantee.
+    """
+    pairs = [(name.decode("latin-1").lower(), value.decode("latin-1")) for name, value in headers]
+    found = dict(pairs)
+    if len(found) < len(pairs) and PREFERENCE_HEADER in found:
+        found[PREFERENCE_HEADER] = ",".join([value for name, value in pairs if name == PREFERENCE_HEADER])
+    return found
 
 
 def request_id_of(headers: Mapping[str, str]) -> str:

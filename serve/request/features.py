@@ -266,15 +266,16 @@ def _conversation_key(request: CompletionRequest, headers: Mapping[str, str]) ->
 
 
 def _preference(request: CompletionRequest, headers: Mapping[str, str]) -> bool | None:
-    """Combines body and header; `false` in either is a guarantee and wins."""
+    """Combines body and header, which may be a list; `false` anywhere is a guarantee and wins."""
     header = headers.get(PREFERENCE_HEADER)
     by_header = None
     if header is not None:
-        by_header = _PREFERENCES.get(header.strip().lower())
-        if by_header is None:
+        said = [_PREFERENCES.get(each.strip().lower()) for each in header.split(",")]
+        if None in said:
             raise InvalidRequestError(
                 f"The header {PREFERENCE_HEADER} must be `true` or `false`, not {header!r}.", param=PREFERENCE_HEADER
             )
+        by_header = all(said)
     by_body = None if request.enable_speculative is UNSET else request.enable_speculative
     if by_header is False or by_body is False:
         return False

@@ -72,7 +72,8 @@ class BodyPatch:
     def name_reasoning(self, name: ReasoningField) -> None:
         """Gives the reasoning of earlier turns the name under which the engine reads it.
 
-        Servers differ, and ignore any other name. A message that has reasoning under both names keeps both.
+        Servers differ, and ignore any other name. A message that has reasoning under both names keeps both; an empty
+        one gives way.
         """
         self._reasoning = name
 
@@ -131,6 +132,11 @@ def _is_null(value: Raw) -> bool:
     return bytes(memoryview(value)[:5]) == b"null"
 
 
+def _says_nothing(value: Raw) -> bool:
+    """Returns whether a text is missing, null or empty."""
+    return value is NONE or bytes(memoryview(value)[:5]) in (b"null", b'""')
+
+
 def _renamed(messages: bytes | Raw, name: ReasoningField, mark: bytes) -> bytes | None:
     """Returns messages with their reasoning under one name; None if they stay as they are."""
     try:
@@ -154,7 +160,7 @@ def array_of(values: Iterable[bytes | Raw]) -> bytes:
 def _message(raw: Raw, name: ReasoningField) -> bytes | Raw:
     members = decode(_members, raw)
     other = _OTHER[name]
-    if other not in members or name in members:
+    if other not in members or not _says_nothing(members.get(name, NONE)) or _says_nothing(members[other]):
         return raw
     members[name] = members.pop(other)
     return msgspec.json.encode(members)

@@ -175,6 +175,20 @@ def test_a_message_with_both_keeps_both() -> None:
     assert renamed(body, "reasoning") is body
 
 
+SAID = st.sampled_from([None, "", "one", "two"])
+
+
+@given(st.permutations(NAMES), SAID, SAID)
+def test_reasoning_is_never_lost_beside_an_empty_twin(
+    names: list[ReasoningField], wanted: str | None, twin: str | None
+) -> None:
+    name, other = names
+    message = {"role": "assistant", name: wanted, other: twin}
+    [sent] = json.loads(renamed(json.dumps({"messages": [message]}).encode(), name))["messages"]
+    assert (sent[name] or "") == (wanted or twin or "")
+    assert (sent.get(other) or "") == ((twin or "") if wanted or not twin else "")
+
+
 @pytest.mark.parametrize(
     "body", [b'{"prompt":"\\"reasoning\\""}', b'{"messages":"reasoning"}', b'{"messages":[1,"reasoning"]}']
 )

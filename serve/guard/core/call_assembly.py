@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -14,6 +15,7 @@ from serve.parsing.strict_json import is_same, loads
 
 _MOST_PIECES = 32  # of a spelling of no arguments
 _BEGINNINGS = '{"'  # of an object, or of a text that holds one
+Declares = Callable[[str], bool]
 MAX_CALLS = 512  # of a choice: looking for defects takes time for each, and again for each
 
 
@@ -97,13 +99,17 @@ class HeldCall:
     prefix: JsonPrefix = field(default_factory=lambda: JsonPrefix(begins=_BEGINNINGS))
     tokens: list[TokenDetails] = field(default_factory=list)
 
-    def feed(self, entry: Entry) -> None:
-        """Adds an entry. A late or split name is put together; one that is repeated with its id, or later, is not."""
-        if entry.name and not (self.name and (self.pieces or (entry.id == self.id != "" and entry.name == self.name))):
+    def feed(self, entry: Entry, declares: Declares) -> None:
+        """Adds an entry. A late or split name is put together; one that is said again is not."""
+        if entry.name and not (self.name and (self.pieces or self._is_named_by(entry, declares))):
             self.name += entry.name
         self.id = self.id or entry.id
         if not self.is_repeated_by(entry):
             self.feed_arguments(entry.arguments)
+
+    def _is_named_by(self, entry: Entry, declares: Declares) -> bool:
+        """Returns whether an entry says the whole name again, and not another part like the first."""
+        return entry.name == self.name and (entry.id == self.id != "" or declares(self.name))
 
     def feed_arguments(self, arguments: str) -> None:
         if arguments:
@@ -200,11 +206,15 @@ class CallAssembly:
     an entry belongs to the call of its id and index, or else to the latest one of its index; without an index to the
     call of its id, or the latest one. It begins another call if that one cannot go on so (`HeldCall.is_followed_by`).
 
+    Args:
+        declares: Returns whether a tool of the request has a name.
+
     Attributes:
         calls: All calls, in the order in which they began.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, declares: Declares) -> None:
+        self._declares = declares
         self.calls: list[HeldCall] = []
         self._by_place: dict[int, HeldCall] = {}
         self._by_id: dict[str, HeldCall] = {}
@@ -226,7 +236,7 @@ class CallAssembly:
             call = HeldCall(number, number if entry.place is None else entry.place)
             self.calls.append(call)
             self._by_place[call.place] = call
-        call.feed(entry)
+        call.feed(entry, self._declares)
         if call.id:
             self._by_id[call.id] = call
         return call

@@ -71,6 +71,10 @@ class CallCheck:
         self._choice = choice
         self._names: Names | None = None
 
+    def declares(self, name: str) -> bool:
+        """Returns whether the request has a tool of a name."""
+        return name in self._expected.tools
+
     def early_defect(self, call: HeldCall) -> Defect | None:
         """Returns the defect that is certain before a call is complete, if there is one."""
         if call.broken:

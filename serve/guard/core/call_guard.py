@@ -33,7 +33,7 @@ class CallGuard:
         self._view = view
         self._log = log
         self._single = single
-        self._assembly = CallAssembly()
+        self._assembly = CallAssembly(check.declares)
         self._current: HeldCall | None = None  # the one that the last entry was of
         self._newest: HeldCall | None = None
         self._hasty = hasty and log.stops(Severity.SUSPECT)

@@ -92,7 +92,7 @@ def _rescued(text: str, message: ParsedMessage, check: CallCheck, *, cut: bool) 
     calls = []
     for index, each in enumerate(parsed):
         call = HeldCall(index)
-        call.feed(Entry(index, each.id, each.name, each.arguments))
+        call.feed(Entry(index, each.id, each.name, each.arguments), check.declares)
         defect, _ = check.judge(call)
         if defect is not None and defect.severity is not Severity.NOTE:
             return None

@@ -150,6 +150,13 @@ SHAPES: dict[str, tuple[list[Any], list[Any]]] = {
          entry(0, "a", "get_weather", "")], WEATHER_TRIP[:1]),
     "the name in every delta": (
         [entry(0, "a", "get_weather", BERN[:9]), entry(0, None, "get_weather", BERN[9:])], WEATHER_TRIP[:1]),
+    "the name once more before any argument": (
+        [entry(0, "a", "get_weather", ""), entry(0, None, "get_weather", ""), entry(0, None, None, BERN)],
+        WEATHER_TRIP[:1]),
+    "the name once more without an id": (
+        [entry(0, None, "get_weather", ""), entry(0, None, "get_weather", BERN)], WEATHER_TRIP[:1]),
+    "the id behind a name that comes twice": (
+        [entry(0, None, "get_weather", ""), entry(0, "a", "get_weather", BERN)], WEATHER_TRIP[:1]),
     "a new id in every delta": (
         [entry(0, "a", "get_weather", ""), entry(0, "b", None, BERN[:9]), entry(0, "c", None, BERN[9:]),
          entry(0, "d", None, "")], WEATHER_TRIP[:1]),
@@ -183,6 +190,13 @@ def test_a_known_way_to_number_calls_is_read(shape: str) -> None:
     assert len({each["id"] for each in message["calls"]}) == len(meant)
     in_one_chunk = Guard(GuardConfig(reruns=0), BODY)
     assert calls_of(read(through(in_one_chunk, [chunk(calls(*entries)), chunk({}, "tool_calls")]))) == meant
+
+
+def test_two_parts_of_a_name_that_are_alike_make_one_name() -> None:
+    twin = {"type": "function", "function": {"name": "pingping", "parameters": {"type": "object", "properties": {}}}}
+    message, guard = answered([entry(0, "a", "ping", ""), entry(0, None, "ping", "{}")], tools_request(tools=[twin]))
+    assert calls_of(message) == [("pingping", {})]
+    assert guard.outcome is Outcome.CLEAN
 
 
 def test_a_call_that_says_true_for_1_does_not_say_the_same_once_more() -> None:

@@ -75,6 +75,11 @@ class CallCheck:
         """Returns whether the request has a tool of a name."""
         return name in self._expected.tools
 
+    def takes_nothing(self, name: str) -> bool:
+        """Returns whether a call of a tool has no arguments, so that none can be missing."""
+        tool = self._expected.tools.get(name)
+        return tool is not None and tool.takes_nothing
+
     def early_defect(self, call: HeldCall) -> Defect | None:
         """Returns the defect that is certain before a call is complete, if there is one."""
         if call.broken:

@@ -221,7 +221,7 @@ class ChoiceGuard:
         """Returns what may go out of leaked markup: the calls in it, or its text if the attempt is past saving."""
         is_call = self._texts.shape(name) is MarkerShape.CALL
         residue = is_residue(leak)
-        if residue and self.calls.begun and not (self.calls.any_empty and _OF_ARGUMENTS.search(leak)):
+        if residue and self.calls.begun and not (self.calls.any_stripped and _OF_ARGUMENTS.search(leak)):
             self.log.report(Outcome.MARKER_LEAK, f"markup beside the calls in {name}", Severity.NOTE, once=True)
             return []
         opens_turn = name == "content" and not self.cut and leak.startswith(CHANNELS)  # and may go on with a call

@@ -90,6 +90,16 @@ class Schema:
         """The names of its objects' members; none where it says that others are as good."""
         return names_of(self._schema)
 
+    @property
+    def takes_nothing(self) -> bool:
+        """True if it says that its object has no members, whatever else it says."""
+        schema = self._schema
+        return (
+            isinstance(schema, Mapping)
+            and schema.get("additionalProperties") is False
+            and not (schema.get("properties") or schema.get("patternProperties"))
+        )
+
     def mismatch(self, value: Any, chars: float = math.inf) -> str | None:
         """Returns where and by which keyword `value` fails; None if it does not.
 

@@ -9,7 +9,7 @@ from support.written import ARGUMENTS, WRITTEN
 
 from lab.sim import SimSettings
 from serve.config.guard import GuardConfig
-from serve.guard.core import Guard, Outcome
+from serve.guard.core import Guard, Outcome, Severity
 from serve.guard.core.rescue import grammars_of, without_stray_ends
 
 KIMI = "<|tool_calls_section_begin|><|tool_call_begin|>functions.{name}:0<|tool_call_argument_begin|>{arguments}"
@@ -66,6 +66,21 @@ def test_a_leak_beside_a_proper_call_is_ambiguous() -> None:
     proper = {**first[0], "choices": [{"index": 0, "delta": {"tool_calls": [call]}, "finish_reason": None}]}
     guard = Guard(GuardConfig(reruns=0), body)
     assert read(through(guard, [*first, proper, last]))["error"]["code"] == "integrity_violation"
+
+
+@pytest.mark.parametrize("closed", [True, False])
+def test_an_end_of_arguments_beside_an_empty_call_matters_if_it_could_have_had_some(
+    closed: bool,
+) -> None:
+    parameters = {"type": "object", "properties": {}, **({"additionalProperties": False} if closed else {})}
+    body = tools_request(tools=[{"type": "function", "function": {"name": "now", "parameters": parameters}}])
+    call = {"index": 0, "id": "a", "type": "function", "function": {"name": "now", "arguments": "{}"}}
+    *first, last = stream("</parameter>")
+    proper = {**first[0], "choices": [{"index": 0, "delta": {"tool_calls": [call]}, "finish_reason": None}]}
+    guard = Guard(GuardConfig(reruns=1), body, grammar="qwen3_coder")
+    through(guard, [proper, *first, last])
+    [defect] = guard.verdicts[0].defects
+    assert defect.severity is (Severity.NOTE if closed else Severity.SUSPECT)
 
 
 def test_a_call_behind_markup_that_belongs_to_none_is_rescued_if_nothing_else_is_said() -> None:

@@ -31,6 +31,8 @@ class PoolTick:
         first_tokens: Streams by the upper bound, in seconds, of their time to the first token; not cumulative.
         engines: What its engines have counted, by the names of `serve.admin.metrics`.
         gauges: The highest figures of its engines at its end, likewise.
+        steps: With drafts, of engines that tell how many tokens theirs brought, and do not count them.
+        stepped: Tokens of these steps.
     """
 
     requests: float = 0.0
@@ -41,6 +43,8 @@ class PoolTick:
     waiting: int = 0
     engines: Counter[str] = field(default_factory=Counter)
     gauges: dict[str, float] = field(default_factory=dict)
+    steps: float = 0.0
+    stepped: float = 0.0
 
     def add(self, other: "PoolTick") -> None:
         """Adds what another period has counted; the figures at the end are those of the later one."""
@@ -50,6 +54,8 @@ class PoolTick:
         self.first_tokens += other.first_tokens
         self.engines += other.engines
         self.gauges = other.gauges
+        self.steps += other.steps
+        self.stepped += other.stepped
 
 
 @dataclass(slots=True)
@@ -144,6 +150,11 @@ class History:
         lately = {url: each for url, each in self._engines.items() if tick.at_s - each[0] < PERIOD_S * _WINDOW}
         for (pool, url), told in engines.items():
             row, (_, before) = tick.pools[pool], lately.get(url, _NEVER)
+            length = told.get("tokens_a_step", 0.0)
+            if length >= 1.0 and "written" in before:  # less: it has drafted nothing
+                written = _increment(before["written"], told.get("written", 0.0))
+                row.stepped += written
+                row.steps += written / length
             for name, value in told.items():
                 if name not in _COUNTED:
                     row.gauges[name] = max(row.gauges.get(name, 0.0), value)
@@ -208,10 +219,10 @@ def speculated(pools: Iterable[PoolTick]) -> float | None:
 def tokens_a_step(pools: Iterable[PoolTick]) -> float | None:
     """Returns how many tokens a step with drafts brings: one and those accepted; None without such steps."""
     rows = list(pools)
-    drafts = sum(row.engines["drafts"] for row in rows)
-    if not drafts:
-        return max((row.gauges["tokens_a_step"] for row in rows if "tokens_a_step" in row.gauges), default=None)
-    return round(1 + sum(row.engines["accepted"] for row in rows) / drafts, 2)
+    counted = sum(row.engines["drafts"] for row in rows)
+    steps = counted + sum(row.steps for row in rows)
+    tokens = counted + sum(row.engines["accepted"] + row.stepped for row in rows)
+    return round(tokens / steps, 2) if steps else None
 
 
 def _summed(ticks: Iterable[Tick]) -> Tick:

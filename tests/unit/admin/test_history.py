@@ -1,6 +1,8 @@
 """Rates and quantiles of the last half hour, from counters that begin anew and go away."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from serve.admin.history import PERIOD_S, History, quantile, speculated, tokens_a_step
 
@@ -109,6 +111,35 @@ def test_tokens_a_step_are_those_of_the_window_whatever_an_engine_has_counted_be
     assert history.series()["tokens_a_step"] == [None, 3.0]
     history.add(10.0, {"a": snapshot(0)}, drafted(10, 5))
     assert history.window().pools["m", "p"].engines["drafts"] == 110, "one that was restarted counts from nothing"
+
+
+def told(*engines: tuple[float, float]) -> dict[tuple[tuple[str, str], str], dict[str, float]]:
+    """Engines that tell tokens a step, and how many they have written."""
+    return {
+        (("m", "p"), f"http://{number}"): {"tokens_a_step": length, "written": written}
+        for number, (length, written) in enumerate(engines)
+    }
+
+
+def test_tokens_a_step_of_a_pool_are_those_of_all_its_engines_by_what_each_has_written() -> None:
+    history = History()
+    history.add(0.0, {"a": snapshot(0)}, told((9.0, 500), (9.0, 0), (9.0, 50)))
+    assert tokens_a_step(history.window().pools.values()) is None
+    history.add(5.0, {"a": snapshot(0)}, told((2.0, 600), (1.0, 300), (0.0, 1000)))
+    assert tokens_a_step(history.window().pools.values()) == round(400 / 350, 2)
+    history.add(10.0, {"a": snapshot(0)}, told((2.0, 600), (1.0, 300), (0.0, 1000)))
+    assert history.series()["tokens_a_step"] == [None, round(400 / 350, 2), None], "nobody drafts where nobody writes"
+
+
+@given(st.lists(st.tuples(st.floats(1, 9), st.integers(1, 1000)), min_size=1, max_size=4))
+def test_tokens_a_step_of_a_pool_lie_between_those_of_its_engines(engines: list[tuple[float, int]]) -> None:
+    history = History()
+    history.add(0.0, {"a": snapshot(0)}, told(*[(1.0, 0) for _ in engines]))
+    history.add(5.0, {"a": snapshot(0)}, told(*engines))
+    found = tokens_a_step(history.window().pools.values())
+    lengths = [length for length, _ in engines]
+    assert found is not None
+    assert min(lengths) - 0.01 <= found <= max(lengths) + 0.01
 
 
 def test_an_engine_that_missed_a_period_counts_on_from_what_it_told_last() -> None:

@@ -56,6 +56,7 @@ class Acceptance:
         drafts: Tokens drafted in a step at most; an answer that claims to have accepted more is not believed.
         answers: Answers that were counted, by this gateway replica and by others.
         length: Tokens per step, as known now.
+        measured: Most of that comes from answers, and not from the prior.
         idle_s: Seconds since this gateway replica learned of an answer; None before the first.
     """
 
@@ -63,6 +64,7 @@ class Acceptance:
     drafts: int = _MOST_DRAFTS
     answers: int = 0
     length: float = 0.0
+    measured: bool = False
     idle_s: float | None = None
     _own: AcceptanceTotals = NOTHING
     _others: AcceptanceTotals = NOTHING
@@ -84,6 +86,11 @@ class Acceptance:
             all_accepted * _KEPT_PER_ANSWER + accepted * weight,
         )
         self.idle_s = 0.0
+        self._fit()
+
+    def expect(self, prior: float, drafts: int) -> None:
+        """Takes what another draft length leads to expect; what answers showed stays until others outweigh it."""
+        self.prior, self.drafts = prior, drafts
         self._fit()
 
     def fade(self, kept: float, elapsed_s: float = 0.0) -> None:
@@ -114,6 +121,7 @@ class Acceptance:
         answers, steps, accepted = (mine + theirs for mine, theirs in zip(self._own, self._others, strict=True))
         self.answers = int(answers)
         prior_steps = _PRIOR_STEPS * _KEPT_PER_ANSWER**answers
+        self.measured = steps >= prior_steps
         self.length = 1.0 + ((self.prior - 1.0) * prior_steps + accepted) / (prior_steps + steps)
 
 

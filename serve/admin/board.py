@@ -174,10 +174,13 @@ def drafts_known(snapshots: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]
 
 
 def _acceptance(snapshots: Iterable[Mapping[str, Any]]) -> dict[PoolName, dict[str, float]]:
-    """Returns tokens per step by pool and class, of those that answers came from within what the page remembers."""
+    """Returns tokens per step by pool and class, of those that answers came from within what the page remembers. Where
+    these are so few that most of the figure is what was expected, there is none.
+    """
     found: defaultdict[PoolName, dict[str, float]] = defaultdict(dict)
     for row in drafts_known(snapshots):
-        if row["idle_s"] is not None and row["idle_s"] <= HALF_HOUR_S:
+        is_measured = row.get("measured", True)  # older versions do not say
+        if is_measured and row["idle_s"] is not None and row["idle_s"] <= HALF_HOUR_S:
             found[row["model"], row["pool"]][row["request_class"]] = round(row["length"], 2)
     return dict(found)
 

@@ -13,6 +13,7 @@ from typing import TypeVar
 
 from policies import Policy
 from policies.acceptance import NOTHING, Acceptance, AcceptanceTotals, AnswerLength, prior_length
+from policies.classes import class_of_names
 from policies.step_times import StepModel, StepTotals
 from policies.step_times import merged as merged_steps
 
@@ -79,10 +80,15 @@ class Learned:
 
     def adopt(self, policy: Policy) -> None:
         """Takes the draft lengths of another policy."""
+        before = self.drafts.copy()
         for facts in policy.facts:
             key = (facts.model, facts.pool)
             self.drafts[key] = (facts.num_speculative_tokens or 0) if facts.speculative else 0
             self.steps.setdefault(key, StepModel())
+        for (model, pool, request_class), found in self._acceptance.items():
+            key = model, pool
+            if request_class and self.drafts[key] != before.get(key):
+                found.expect(*self._expected(key, class_of_names(tuple(request_class.split("+")))[1]))
 
     def acceptance(self, pool: PoolKey, request_class: str, mask: int, speculative: bool) -> Acceptance:
         """Returns the drafts accepted in a pool. Requests that are not speculative do not speculate there, whatever the
@@ -91,11 +97,15 @@ class Learned:
         key = (*pool, request_class if speculative else "")
         found = self._acceptance.get(key)
         if found is None:
-            drafts = self.drafts[pool] if speculative else 0
-            most = (drafts or _UNSTATED_DRAFTS) if speculative else 0
-            found = _added(self._acceptance, key, Acceptance(prior_length(mask, drafts), most))
+            expected = self._expected(pool, mask) if speculative else (1.0, 0)
+            found = _added(self._acceptance, key, Acceptance(*expected))
             found.merge(self._heard.acceptance.get(key, NOTHING))
         return found
+
+    def _expected(self, pool: PoolKey, mask: int) -> tuple[float, int]:
+        """Returns the tokens per step expected of a pool that speculates, and the tokens of a draft at most."""
+        drafts = self.drafts[pool]
+        return prior_length(mask, drafts), drafts or _UNSTATED_DRAFTS
 
     def answers(self, model: str, request_class: str) -> AnswerLength:
         """Returns the length of a model's answers to requests of a class."""

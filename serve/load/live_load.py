@@ -334,6 +334,7 @@ class LiveLoad:
                 "answers": known.answers,
                 "idle_s": None if known.idle_s is None else round(known.idle_s),
                 "length": known.length,
+                "measured": known.measured,
                 "drafts": self._learned.drafts[model, pool],
                 "per_engine": self.loads[model, pool].per_engine,
                 "factor": self._learned.steps[model, pool].factor(self.loads[model, pool].per_engine),

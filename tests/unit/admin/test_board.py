@@ -130,6 +130,11 @@ def test_tokens_a_step_of_a_class_are_shown_for_half_an_hour_after_its_last_answ
     }
 
 
+def test_tokens_a_step_that_are_mostly_expected_are_not_shown_as_measured() -> None:
+    rows = [drafts("tools", 1) | {"measured": False}, drafts("json", 1) | {"measured": True}]
+    assert only({"a": snapshot(pool(), drafts=rows)})["acceptance"] == {"json": 2.0}
+
+
 def test_drafts_are_known_as_the_replica_tells_that_has_heard_of_most_answers() -> None:
     older = {name: value for name, value in drafts("json", 0).items() if name != "idle_s"}
     snapshots = [{"drafts": [drafts("tools", None, 2.1, 90)]}, {"drafts": [drafts("tools", 60, 2.2), older]}, {}]

@@ -4,6 +4,7 @@ import json
 import logging
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -12,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.clock import ManualClock
 
-from policies import Decision, RequestFeatures, choose, decide
+from policies import Decision, Policy, RequestFeatures, choose, decide
 from serve.config.compiled_policy import compile_for
 from serve.config.gateway import GatewayConfig
 from serve.load.live_load import LiveLoad, Sent, SpecReport, spec_report
@@ -194,6 +195,31 @@ def test_another_policy_counts_at_once() -> None:
     rig.load.adopt(other.policy)
     decision, asked = other.decided()
     assert choose(decision, order=rig.load.order(decision, asked, 400)).pool == "speculative"
+
+
+def with_drafts(policy: Policy, drafts: int | None) -> Policy:
+    facts = [replace(each, num_speculative_tokens=drafts) if each.speculative else each for each in policy.facts]
+    return replace(policy, facts=tuple(facts))
+
+
+def tokens_per_step(rig: Rig) -> dict[str, float]:
+    decision, asked = rig.decided(**TOOLS)
+    return {row["pool"]: row["tokens_per_step"] for row in rig.load.figures(decision, asked, 400)}
+
+
+@pytest.mark.parametrize("first", [None, 3, 16])
+def test_another_draft_length_counts_for_what_is_expected_of_classes_that_are_known(first: int | None) -> None:
+    rig, fresh = Rig(), Rig()
+    rig.load.adopt(with_drafts(rig.policy, first))
+    before = tokens_per_step(rig)
+    for each in (rig, fresh):
+        each.load.adopt(with_drafts(each.policy, 7))
+    assert before != tokens_per_step(rig) == tokens_per_step(fresh)
+    assert tokens_per_step(rig)["standard"] == 1.0
+    for _, _, request_class, known in rig.load.learned():
+        if request_class:
+            known.learn(100, 420)
+            assert known.answers == 1, "more than were drafted before"
 
 
 def test_the_figures_of_a_reason_are_at_most_as_old_as_the_last_check() -> None:

@@ -23,6 +23,27 @@ def test_a_few_answers_move_the_prior_and_many_replace_it() -> None:
     assert taught(2.7, 300, 100, 270).length == pytest.approx(3.7, abs=0.01)
 
 
+def test_a_length_is_measured_once_answers_weigh_more_than_the_prior() -> None:
+    assert not Acceptance(2.7).measured
+    assert not taught(2.7, 4, 100, 170).measured
+    assert taught(2.7, 6, 100, 170).measured
+
+
+def test_what_is_expected_changes_with_the_draft_length_and_what_was_measured_stays() -> None:
+    learned = Acceptance(1.0, drafts=16)
+    learned.expect(2.7, 3)
+    assert learned.length == 2.7
+    learned.learn(100, 301)
+    assert learned.answers == 0, "more than were drafted"
+    for _ in range(300):
+        learned.learn(100, 200)
+    learned.expect(4.0, 7)
+    assert learned.length == pytest.approx(3.0, abs=0.01)
+    for _ in range(300):
+        learned.learn(100, 420)
+    assert (learned.answers, learned.length) == (600, pytest.approx(5.2, abs=0.4))
+
+
 def test_a_change_of_the_drafter_is_learned_within_a_few_hundred_answers() -> None:
     learned = taught(3.7, 2000, 100, 270)
     for _ in range(300):

@@ -174,7 +174,8 @@ ROUTES: dict[tuple[str, str], str] = {
         "`priority_ceiling`, `expires`. Its token is never shown again."
     ),
     ("POST", "/admin/v1/keys/*"): (
-        "`/admin/v1/keys/ID/rotate` gives a key a new secret; the old one stays valid for `grace_s` (a day)."
+        "`/admin/v1/keys/ID/rotate` gives a key a new secret; the old one stays valid for `grace_s` (a day), and any "
+        "older one ends."
     ),
     ("DELETE", "/admin/v1/keys/*"): "Revokes the key with that id on all replicas within two seconds.",
     ("GET", "/admin/v1/tenants"): "The tenants with terms of their own in the store.",
@@ -187,8 +188,9 @@ ROUTES: dict[tuple[str, str], str] = {
         "The dashboard's content as JSON, with an `ETag`; `x-specgate-audit` is the hash of the newest audit line."
     ),
     ("GET", "/admin/v1/drafts"): (
-        "Each pool's drafts by request class: tokens per step, answers counted, seconds since the last (`idle_s`), "
-        "draft length, requests per engine, step times. Needs `policy.load`."
+        "Each pool's drafts by request class: tokens per step, answers counted, whether these outweigh what was "
+        "expected (`measured`; the dashboard shows no others), seconds since the last (`idle_s`), draft length, "
+        "requests per engine, step times. Needs `policy.load`."
     ),
     ("GET", "/admin/v1/shadow"): (
         "The verdict on every candidate pool, by request class: `promote`, `reject` or `not yet`, with counts, "

@@ -16,6 +16,7 @@ from serve.config.regular_file import read_regular
 from serve.errors import ConfigError
 
 _PREFIX = "sha256:"
+_EARLIEST_S = 1e9  # in 2001, before which no key was made
 _MOST_BYTES = 64 * 2**20
 Hash = Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")]
 KeyName = Annotated[str, Field(max_length=128, pattern=r"^[^\x00-\x1f\x7f]*$")]
@@ -54,6 +55,11 @@ class KeyTerms(_Row):
     priority_ceiling: RequestPriority = "interactive"
     expires: datetime | None = None
 
+    @field_validator("expires", mode="before")
+    @classmethod
+    def _is_no_odd_number(cls, value: Any) -> Any:
+        return _plausible(value)
+
     @field_validator("expires")
     @classmethod
     def _in_utc(cls, value: datetime | None) -> datetime | None:
@@ -81,6 +87,11 @@ class OldHash(_Row):
 
     hash: Hash
     until: datetime
+
+    @field_validator("until", mode="before")
+    @classmethod
+    def _is_no_odd_number(cls, value: Any) -> Any:
+        return _plausible(value)
 
     @field_validator("until")
     @classmethod
@@ -173,6 +184,21 @@ def key_row(key: KeyRecord) -> str:
         until = datetime.fromtimestamp(older[0].until_s, UTC)
         row["previous"] = {"hash": _PREFIX + older[0].sha256.hex(), "until": until}
     return yaml.safe_dump([row], sort_keys=False, allow_unicode=True)
+
+
+def _plausible(value: Any) -> Any:
+    """Returns a value that stands for a time.
+
+    Raises:
+        ValueError: It is a number that is no time which anybody means: 20270328 seconds are a day in 1970.
+    """
+    try:
+        seconds = float(value) if isinstance(value, (int, float, str)) else _EARLIEST_S
+    except ValueError:
+        return value  # a date, or nothing of the kind
+    if abs(seconds) < _EARLIEST_S:
+        raise ValueError("a date such as 2027-03-28, or seconds since 1970; this number would be long ago")
+    return value
 
 
 def _utc(value: datetime) -> datetime:

@@ -362,10 +362,13 @@ def issue(terms: KeyTerms, now_s: float, shared: tuple[tuple[str, Limits], ...] 
 
 def rotated(key: KeyRecord, old_until_s: float) -> IssuedKey:
     """Returns a key with another secret in front of the one it has. The old secret is valid until `old_until_s`, in
-    Unix time.
+    Unix time; the one before it has ended, and is kept so that whoever still sends it is told why it is refused.
     """
-    token, old = new_token(key.id), key.hashes[0]
-    return IssuedKey(replace(key, hashes=(SecretHash(digest(token)), SecretHash(old.sha256, old_until_s))), token)
+    token, (old, *before) = new_token(key.id), key.hashes
+    ended = [SecretHash(each.sha256, 0.0) for each in before[:1]]
+    return IssuedKey(
+        replace(key, hashes=(SecretHash(digest(token)), SecretHash(old.sha256, old_until_s), *ended)), token
+    )
 
 
 def _read(data: bytes, kind: type[Row]) -> Row:

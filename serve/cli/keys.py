@@ -233,7 +233,7 @@ def rotate(
     state_dir: StateDir = None,
     as_json: Json = False,
 ) -> None:
-    """Give a key a new secret, and print its token; both are valid for a while."""
+    """Give a key a new secret, and print its token; the old one is valid for a while, an older one no more."""
     grace_s = grace_hours * _HOUR_S
     if file is not None:
         known = {key.id: key for key in read_key_file(file)[1]}
@@ -242,7 +242,10 @@ def rotate(
         _print_row(rotated(known[key_id], datetime.now(UTC).timestamp() + grace_s), as_json)
         return
     with key_service(url, state_dir) as keys:
-        _show(keys.rotate(key_id, grace_s), as_json)
+        key = keys.rotate(key_id, grace_s)
+    _show(key, as_json)
+    if not as_json:
+        sys.stderr.write(f"The secret before is valid until {key['old_secret_until']}; any older one has ended.\n")
 
 
 @keys_app.command("revoke")

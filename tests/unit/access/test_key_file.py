@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 import yaml
+from pydantic import ValidationError
 from support.odd_files import ODD_KINDS, put_odd
 
-from serve.access.key_file import KeyTerms, key_row, read_key_file
+from serve.access.key_file import KeyTerms, OldHash, key_row, read_key_file
 from serve.access.key_record import KeyRecord, SecretHash
 from serve.access.oidc import read_provider_keys
 from serve.access.principal import Tenant
@@ -130,6 +131,19 @@ def test_a_time_without_a_zone_is_in_utc() -> None:
     key = KeyTerms(tenant="red", expires=datetime(2027, 2, 20)).record("abcdefghij", (), 0.0)
     assert isinstance(key, KeyRecord)
     assert key.expires_s == datetime(2027, 2, 20, tzinfo=UTC).timestamp()
+
+
+@pytest.mark.parametrize("number", [0, 30, 20270328, "30", "20270328", -1, 999_999_999.9])
+def test_a_number_that_is_no_time_of_our_days_ends_no_key(number: Any) -> None:
+    with pytest.raises(ValidationError, match="a date such as"):
+        KeyTerms(tenant="red", expires=number)
+    with pytest.raises(ValidationError, match="a date such as"):
+        OldHash(hash=HASH, until=number)
+
+
+@pytest.mark.parametrize("number", [1_806_192_000, 1_806_192_000_000, "1806192000"])
+def test_seconds_and_milliseconds_since_1970_are_a_time(number: Any) -> None:
+    assert KeyTerms(tenant="red", expires=number).expires == datetime(2027, 3, 28, tzinfo=UTC)
 
 
 @pytest.mark.parametrize("kind", ODD_KINDS)

@@ -121,6 +121,23 @@ def test_after_a_second_rotation_the_first_secret_ends_at_once(opened: Opened) -
     assert works(ring, second.token)
 
 
+def test_who_sends_a_secret_that_two_rotations_have_ended_is_told_so(opened: Opened) -> None:
+    store, ring = opened(None), KeyRing(stale_max_s=60)
+    first = store.create(RED)
+    store.rotate(first.key.id)
+    store.rotate(first.key.id)
+    third = store.rotate(first.key.id)
+    ring.adopt(store.changes_since(0))
+    assert len(third.key.hashes) == 3, "how often it was rotated"
+    store.rotate(first.key.id, grace_s=0)
+    second = store.create(RED)
+    for _ in range(2):
+        store.rotate(second.key.id)
+    ring.adopt(store.changes_since(0))
+    with pytest.raises(InvalidApiKeyError, match="another secret has taken its place"):
+        ring.authenticate({"authorization": f"Bearer {second.token}"})
+
+
 def test_a_key_that_does_not_exist_or_is_revoked_can_not_be_changed(opened: Opened) -> None:
     store = opened(None)
     issued = store.create(RED)

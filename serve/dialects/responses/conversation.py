@@ -410,8 +410,11 @@ def reasoning_of(item: Mapping[str, Any]) -> str:
     """Returns the text of a reasoning item; empty if it holds none that can be read, as other providers' do."""
     for member in ("content", "summary"):
         parts = item.get(member)
-        texts = [part["text"] for part in parts if _has_text(part)] if isinstance(parts, Sequence) else []
-        if texts and not isinstance(parts, str):
+        if isinstance(parts, str):
+            texts = [parts] if parts else []
+        else:
+            texts = [part["text"] for part in parts if _has_text(part)] if isinstance(parts, Sequence) else []
+        if texts:
             return "\n".join(texts)
     return unseal(item.get("encrypted_content")) or ""
 

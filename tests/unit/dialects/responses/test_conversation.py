@@ -254,6 +254,8 @@ class TestReasoning:
         [
             reasoning(content=[{"type": "reasoning_text", "text": "hm"}]),
             {**reasoning(), "summary": [{"type": "summary_text", "text": "hm"}]},
+            reasoning(content="hm"),
+            {**reasoning(content=""), "summary": "hm"},
             reasoning(encrypted_content=seal("hm")),
             reasoning(content=[], encrypted_content=seal("hm")),
         ],

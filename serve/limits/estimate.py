@@ -188,7 +188,7 @@ class _Prompt:
             self.unsure.append(calls)
             return
         for call in found:
-            self.texts += (call.function.name, call.function.arguments)
+            self.texts += (call.function.name, _unescaped(call.function.arguments))
 
     def size(self, long: LongJson | None) -> tuple[int, int]:
         """Returns the bytes of text, and those of them that may cost nothing.
@@ -350,8 +350,23 @@ def _written(texts: list[str], long: LongJson | None) -> tuple[int, int]:
     return kept, every - kept
 
 
+def _unescaped(arguments: str) -> str:
+    """Returns a call's arguments as a template writes them, which reads them; as they are if they are long or no JSON.
+
+    A result of a call stays as it is: to a template it is a text, in which a model sees every escape.
+    """
+    if "\\" not in arguments or len(arguments) > PIECE_BYTES or "\\u" not in arguments:
+        return arguments
+    try:
+        return msgspec.json.encode(msgspec.json.decode(arguments)).decode()
+    except MALFORMED:
+        return arguments
+
+
 def _json_bytes(value: Raw, long: LongJson | None) -> int:
-    """Returns the bytes of JSON as a template writes it: in UTF-8, whichever escapes the client chose."""
+    """Returns the bytes of JSON as a template writes it: in UTF-8, whichever escapes the client chose. Of JSON that is
+    longer than `PIECE_BYTES` the escapes count as they are, since reading all of it would hold everybody up.
+    """
     if value is NONE:
         return 0
     text = bytes(value) if long is None else long.filled(bytes(value))

@@ -264,6 +264,21 @@ def test_a_prompt_costs_the_same_however_its_letters_are_written() -> None:
     assert len({size_of(raw, parse(raw), RequestFeatures("m")).text_bytes for raw in sizes}) == 1
 
 
+def calling(arguments: str) -> int:
+    function = {"name": "f", "arguments": arguments}
+    return size(said("", tool_calls=[{"id": "a", "type": "function", "function": function}])).text_bytes
+
+
+@given(st.text())
+def test_arguments_cost_the_same_however_their_letters_are_written(text: str) -> None:
+    plain, escaped = [json.dumps({"天": text}, ensure_ascii=each) for each in (False, True)]
+    assert calling(plain) == calling(escaped)
+
+
+def test_arguments_that_are_no_json_count_as_they_are() -> None:
+    assert calling('{"a": "\\u5929') - calling('{"a": "') == len("u5929")
+
+
 @pytest.mark.parametrize("content", [5, {"a": 1}, [5], [{"type": 5}], [{"type": "text", "text": 5}], [None]])
 def test_a_message_that_engines_refuse_is_counted_and_teaches_nothing(content: Any) -> None:
     found = size(said(content))

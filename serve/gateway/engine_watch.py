@@ -96,11 +96,11 @@ class PoolWatch:
     async def run(self) -> None:
         """Looks for ever."""
         while True:
+            self._look_now.clear()  # before the look: what it asks already may fall silent while it lasts
             try:
                 await self.look()
             except Exception:  # whatever an engine sends, the others are watched on
                 log.exception("%s: the look at its engines failed", self._label)
-            self._look_now.clear()
             with suppress(TimeoutError):
                 period_s = min((each.look_again_s for each in self._identities.values()), default=PERIOD_S)
                 async with asyncio.timeout(period_s):

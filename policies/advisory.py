@@ -13,7 +13,7 @@ from typing import Any
 
 import yaml
 from jsonschema import Draft202012Validator
-from packaging.specifiers import InvalidSpecifier, SpecifierSet
+from packaging.specifiers import InvalidSpecifier, Specifier, SpecifierSet
 from packaging.version import InvalidVersion, Version
 
 from policies.classes import masks_of
@@ -27,6 +27,7 @@ _COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
     "<=": operator.le, ">=": operator.ge, "==": operator.eq, "!=": operator.ne, "<": operator.lt, ">": operator.gt,
 }  # fmt: skip
 _COMPARISON = re.compile(r"(<=|>=|==|!=|<|>)\s*(-?\d+(?:\.\d+)?)$")
+_BEGIN = frozenset({">=", "==", "~="})  # signs of ranges that begin with the version they name
 _PARSED = 1024  # conditions and versions that are kept parsed: an explanation tests the same few against many pools
 _SCHEMA = Path(__file__).parent / "advisories" / "schema.json"
 MOST_BYTES = 2**20  # of a file
@@ -359,8 +360,27 @@ def _version(text: str) -> Version | None:
         return None
 
 
-def _satisfies(version: Version, sign: str, part: Any) -> bool:
-    # PEP 440 leaves 0.20rc1 out of "<0.20". A pre-release may lack the fix that the release has: here it is inside.
-    if sign == "<":
+def _satisfies(version: Version, sign: str, part: Specifier) -> bool:
+    """Returns whether a version is in one part of a range, for engines: a build of a version is that version, and a
+    pre-release may lack the fix of the release as well as have its fault.
+    """
+    if sign == "<":  # PEP 440 leaves 0.20rc1 out of "<0.20"
         return Version(version.public) < Version(part.version)
-    return bool(part.contains(version, prereleases=True))
+    if sign == ">":  # and 0.20.post1 out of ">0.20"
+        return Version(version.public) > Version(part.version)
+    if part.contains(version, prereleases=True):
+        return True
+    # A range that names a pre-release itself knows in which one it begins.
+    may_be_release = (
+        sign in _BEGIN and version.is_prerelease and not Version(part.version.removesuffix(".*")).is_prerelease
+    )
+    return may_be_release and part.contains(version.base_version)
+
+
+def is_newer(version: str, than: str) -> bool:
+    """Returns whether a version of an engine is newer than another; builds of one version are equally new.
+
+    Raises:
+        InvalidVersion: One is none.
+    """
+    return Version(Version(version).public) > Version(Version(than).public)

@@ -6,7 +6,7 @@ from typing import Any
 
 from packaging.version import Version
 
-from policies.advisory import Advisory, Cure
+from policies.advisory import Advisory, Cure, is_newer
 
 _SIMULATED = "sim"  # the simulated engine does what its settings say
 MAX_AGE_DAYS = 45  # a monthly round, half a month late
@@ -62,7 +62,10 @@ def newer_engine(advisories: Iterable[Advisory]) -> Advisory | None:
         "Take newer advisories, which were checked against this engine",
         "Probe the pool with `specgate probe`, and state in `proven` what it shows to be right",
         affects=(
-            *({"method": "*", "engine": engine, "engine_version": f">{version}"} for engine, version in newest.items()),
+            *(
+                {"method": "*", "engine": engine, "engine_version": f">{Version(version).public}"}
+                for engine, version in newest.items()
+            ),
             {"method": "*", "engine": {"not": [*newest, _SIMULATED]}},
         ),
     )
@@ -114,7 +117,7 @@ def _why(advisory: Advisory, engines: Mapping[str, str], today: date, max_age_da
     if checked is None:
         return "never checked"
     for engine, version in checked.engine_versions.items():
-        if engine in engines and Version(engines[engine]) > Version(version):
+        if engine in engines and is_newer(engines[engine], version):
             return f"checked up to {engine} {version}; {engines[engine]} is in use"
     age = (today - checked.date).days
     if age < 0:

@@ -8,7 +8,10 @@ from pathlib import Path
 
 import pytest
 import yaml
+from hypothesis import given
+from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
+from packaging.version import Version
 
 from lab.probe.interval import wilson
 from policies import (
@@ -222,6 +225,8 @@ def checked(**changes):
         (checked(), {"vllm": "0.33.0"}, TODAY, None),
         (checked(), {"vllm": "0.32.0"}, TODAY, None),
         (checked(), {"vllm": "0.33.1"}, TODAY, "0.33.1 is in use"),
+        (checked(), {"vllm": "0.33.0.post1"}, TODAY, "0.33.0.post1 is in use"),
+        (checked(), {"vllm": "0.33.0+cu129"}, TODAY, None),  # a build of it
         (checked(), {"sglang": "9.0"}, TODAY, None),
         (checked(), {}, date(2027, 2, 1), "92 days ago"),
         (parse_advisory(GOOD, "some-id"), {}, TODAY, "never checked"),
@@ -287,6 +292,7 @@ def test_an_engine_newer_than_every_check_is_suspected_of_what_the_last_one_did_
     forbidden = {(NEWER_ENGINE, "forbid")}
     for request in (tools, RequestFeatures("m", response_format="json_object"), RequestFeatures("m", logprobs=True)):
         assert effects("0.35.0", request) == effects("0.33.1", request) == forbidden
+        assert effects("0.33.0.post1", request) == effects("0.33.1rc0", request) == forbidden
         assert effects("0.33.0", request) == effects("0.33.0+cu129", request) == effects("0.19.1", request) == set()
         assert effects("0.35.0", request, engine="sim") == set()
     assert effects(None, tools) == forbidden
@@ -309,6 +315,30 @@ def test_what_is_newest_is_the_newest_of_all_checks_and_a_folder_without_any_sus
     assert newer_engine([replace(CHECKED, checked=None)]) is None
 
 
+VERSIONS = st.builds(
+    lambda release, more: ".".join(map(str, release)) + more,
+    st.lists(st.integers(0, 40), min_size=1, max_size=3),
+    st.sampled_from(["", "rc1", ".post1", ".dev3", "+cu129", ".post2+cpu", "rc2.dev5+gabc"]),
+)
+
+
+@given(VERSIONS, VERSIONS)
+def test_an_engine_is_suspected_as_newer_exactly_if_the_advisories_are_stale_for_it(known, used):
+    advisory = replace(CHECKED, checked=LastCheck(TODAY, {"vllm": known}))
+    is_newer = bool(stale([advisory], {"vllm": used}, TODAY))
+    suspicion = newer_engine([advisory])
+    assert suspicion.matches(PoolFacts("m", "p", engine="vllm", engine_version=used, method="mtp")) is is_newer
+    assert is_newer is (Version(Version(used).public) > Version(Version(known).public))
+
+
+@given(VERSIONS, VERSIONS)
+def test_of_two_ranges_that_meet_a_version_is_in_one_at_least(bound, used):
+    bound = Version(bound).public
+    known = facts(engine_version=used)
+    for below, above in (("<", ">="), ("<=", ">")):
+        assert not all(unmet({"engine_version": f"{sign}{bound}"}, known) for sign in (below, above))
+
+
 def test_the_age_of_the_advisories_is_that_of_the_one_that_waits_longest():
     older = replace(CHECKED, checked=LastCheck(date(2026, 11, 1), {"vllm": "0.9.2"}))
     withdrawn = replace(CHECKED, status="withdrawn", checked=LastCheck(date(2020, 1, 1), {"vllm": "0.9.2"}))
@@ -328,6 +358,16 @@ def facts(**known):
         ("engine_version", "<0.20", "0.20.0rc1", True),  # it may lack what 0.20 has
         ("engine_version", "<0.20", "0.19.2rc1", True),
         ("engine_version", ">=0.20", "0.20.1.dev0", True),
+        ("engine_version", ">=0.20", "0.20.0rc1", True),  # and have the fault that 0.20 has
+        ("engine_version", ">=0.20,<0.21", "0.20.0rc1.dev40+gabc", True),
+        ("engine_version", "~=0.20.1", "0.20.1rc1", True),
+        ("engine_version", "==0.20.0", "0.20.0rc1", True),
+        ("engine_version", ">=0.20", "0.19.2rc1", False),
+        ("engine_version", ">=0.20rc2", "0.20.0rc1", False),  # where it began is known to the pre-release
+        ("engine_version", ">0.20", "0.20.0rc1", False),
+        ("engine_version", ">0.20", "0.20.0.post1", True),
+        ("engine_version", ">0.20", "0.20.0+cu129", False),
+        ("engine_version", ">=0.20.0.post1", "0.20.0.post1+cu129", True),
         ("engine_version", "<=0.32", "0.32.0+cpu", True),
         ("engine_version", ">=0.24,<0.32", "0.31.1", True),
         ("engine_version", ">=0.24,<0.32", "0.32.0+cpu", False),

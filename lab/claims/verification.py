@@ -5,12 +5,12 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
-from packaging.specifiers import SpecifierSet
-
 from lab.claims.other_vllm import run_claims, unpacked
-from policies import Advisory
+from policies import Advisory, PoolFacts
+from policies.advisory import unmet
 from serve.errors import ConfigError
 
+_ENGINE = ("engine", "engine_version")
 KINDS = ("measured", "read", "reported")  # of evidence, best first
 # What can be tried of an advisory with several alternatives.
 _SCOPES: Mapping[str, Mapping[str, str]] = {"old-multi-token-tool-parsers": {"tool_parser": "minimax_m2"}}
@@ -92,10 +92,10 @@ def covers(advisory: Advisory, version: str, engine: str = "vllm", scope: Mappin
         engine: `vllm` or `sglang`.
         scope: Only alternatives that name these facts count.
     """
+    facts = PoolFacts("", "", engine=engine, engine_version=version)
     return any(
-        conditions.get("engine", engine) == engine
-        and all(conditions.get(name) == value for name, value in (scope or {}).items())
-        and SpecifierSet(conditions.get("engine_version", "")).contains(version, prereleases=True)
+        all(conditions.get(name) == value for name, value in (scope or {}).items())
+        and not unmet({name: conditions[name] for name in _ENGINE if name in conditions}, facts)
         for conditions in advisory.affects
     )
 

@@ -7,7 +7,7 @@ import pytest
 
 from lab.claims import other_vllm
 from lab.claims.verification import Tried, covers, differs, row_of
-from policies import load_advisories
+from policies import PoolFacts, load_advisories
 from serve.config.compiled_policy import SHIPPED_ADVISORIES
 from serve.errors import ConfigError
 
@@ -21,6 +21,19 @@ SUSPECTED = ADVISORIES["mtp-prefix-cache-on-hybrid-checkpoint"]
 ])  # fmt: skip
 def test_a_confirmed_advisory_must_be_seen_within_its_bounds_and_only_there(version, shown, wrong):
     assert differs(BOUNDED, version, shown) is wrong
+
+
+@pytest.mark.parametrize(
+    "version", ["0.19.1", "0.20.0rc1", "0.20.0", "0.20.0+cpu", "0.20.0.post1", "0.33.0rc1", "0.33.0"]
+)
+def test_an_advisory_speaks_of_the_versions_whose_pools_it_matches(version):
+    for advisory in ADVISORIES.values():
+        alone = replace(advisory, affects=tuple(
+            {name: value for name, value in each.items() if name in ("engine", "engine_version")}
+            for each in advisory.affects
+        ), status="confirmed")  # fmt: skip
+        matches = alone.matches(PoolFacts("m", "p", engine="vllm", engine_version=version, method="mtp"))
+        assert covers(advisory, version) is matches, advisory.id
 
 
 def test_a_suspicion_is_compared_as_well_unless_it_is_of_what_nobody_has_seen():

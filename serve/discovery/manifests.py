@@ -184,8 +184,11 @@ def _of_pods(documents: Sequence[Mapping[str, Any]], source: str) -> Description
                 if not isinstance(command, EngineCommand):
                     found += command
                     continue
-                service = next((one for one in services if _selects(one, labels)), None)
-                found += _behind(service, container, command, place)
+                behind = sorted(
+                    (one for one in services if _selects(one, labels) and _may_share(one, each)),
+                    key=lambda one: _namespace(one) != _namespace(each),
+                )
+                found += _behind(behind, _named_ports(containers), command, place)
     return found
 
 
@@ -217,26 +220,47 @@ def _selects(service: Mapping[str, Any], labels: Mapping[str, Any]) -> bool:
     return bool(selector) and all(labels.get(name) == value for name, value in selector.items())
 
 
+def _namespace(document: Mapping[str, Any]) -> str | None:
+    given = part(document, "metadata").get("namespace")
+    return None if given is None else str(given)
+
+
+def _may_share(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Returns whether two objects may be in one namespace; whoever applies them says where those go that name none."""
+    return len({_namespace(one), _namespace(other)} - {None}) < 2
+
+
+def _named_ports(containers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Returns the ports of a pod by their names, which its containers share."""
+    ports = (port for container in containers for port in _mappings(container.get("ports")))
+    return {str(port["name"]): port.get("containerPort") for port in ports if "name" in port}
+
+
 def _behind(
-    service: Mapping[str, Any] | None, container: Mapping[str, Any], command: EngineCommand, place: str
+    services: Sequence[Mapping[str, Any]], named: Mapping[str, Any], command: EngineCommand, place: str
 ) -> Description:
-    if service is None:
-        return _nowhere(command, place, "no Service selects its pods")
-    named = {str(port.get("name")): port.get("containerPort") for port in _mappings(container.get("ports"))}
-    about, spec = part(service, "metadata"), part(service, "spec")
+    """Returns an engine behind the first of the Services that leads to its port."""
     inside = _port(command)
-    targets = {
-        port.get("port"): named.get(str(port.get("targetPort")), port.get("targetPort", port.get("port")))
-        for port in _mappings(spec.get("ports"))
-    }
-    headless = spec.get("clusterIP") == "None"
-    led = [port for port, target in targets.items() if target == inside or isinstance(target, str)]
-    if isinstance(inside, str) or not (led or headless):
-        why = f"its port is {inside}" if isinstance(inside, str) else f"Service {about.get('name')} leads elsewhere"
-        return _nowhere(command, place, why)
-    host = ".".join(str(about[name]) for name in ("name", "namespace") if about.get(name))
-    url = f"http://{host}:{inside if headless else led[0]}"
-    return Description((DescribedEngine(place, url, resolve=headless, command=command),))
+    if not services:
+        return _nowhere(command, place, "no Service selects its pods")
+    if isinstance(inside, str):
+        return _nowhere(command, place, f"its port is {inside}")
+    for service in services:
+        about, headless = part(service, "metadata"), part(service, "spec").get("clusterIP") == "None"
+        if (port := inside if headless else _leading(service, named, inside)) is not None:
+            host = ".".join(str(about[name]) for name in ("name", "namespace") if about.get(name))
+            url = f"http://{host}:{port}"
+            return Description((DescribedEngine(place, url, resolve=headless, command=command),))
+    return _nowhere(command, place, f"Service {part(services[0], 'metadata').get('name')} leads elsewhere")
+
+
+def _leading(service: Mapping[str, Any], named: Mapping[str, Any], inside: int) -> Any:
+    """Returns the port of a Service that leads to one of a pod; None if none does."""
+    for port in _mappings(part(service, "spec").get("ports")):
+        target = port.get("targetPort", port.get("port"))
+        if named.get(str(target), target) == inside:
+            return port.get("port")
+    return None
 
 
 def _of_values(spec: Mapping[str, Any], source: str) -> Description:

@@ -39,7 +39,7 @@ from serve.request.beside import beside
 from serve.request.completion import CHAT_PATH, TEXT_PATH, parse
 from serve.request.continuation import CannotResumeError, continuation, obstacle, tokenizing
 from serve.request.patch import BodyPatch
-from serve.stream.ending import INCOMPLETE, error_around, error_in, is_finish
+from serve.stream.ending import INCOMPLETE, End, Ending, error_around, error_in, is_finish
 from serve.stream.frame import ARGUMENTS, TEXTS, Frame, FrameReader
 from serve.stream.line import Check, Kept
 from serve.stream.parsed import RawChoice
@@ -160,7 +160,7 @@ class PlainPath:
             failure: Why it is lost.
         """
         await held.release()  # nobody waits for the slot of an engine that is lost
-        answer = PlainAnswer(chat=request.path == CHAT_PATH)
+        answer = PlainAnswer(chat=request.path == CHAT_PATH, several=attempt.several)
         await beside(len(kept.parts) > _MANY_PARTS, answer.read, kept.parts)
         reads, model = attempt.candidate.pool, self._models[request.decision.model]
         if answer.chat and model.pools[reads].parse == "gateway":
@@ -203,6 +203,8 @@ class PlainPath:
             return Resumption(request, candidates, Written(candidates[0].pool, (), (), None), Outcome.FAILED)
 
         async def make() -> Resumption:
+            if answer.several:
+                raise CannotResumeError("several")
             if stream.unknown:
                 raise CannotResumeError("long")
             if not may:
@@ -280,15 +282,15 @@ class PlainPath:
             tried.append(attempt.candidate)
             exchange.attribution.rerun(attempt.candidate, tried[-2], kept)
             exchange.span.set_attribute("specgate.resumed", kept)
-            resumed = ResumedStream(answer, resumption.word)
+            check = AllAgain(answer) if answer.several else ResumedStream(answer, resumption.word)
             try:
-                await send_stream(exchange, attempt.response, line_of(attempt, exchange, resumed))
+                await send_stream(exchange, attempt.response, line_of(attempt, exchange, check))
             except EngineError as error:
                 broken = error
-        if resumed.failure is _ANOTHER_WORD:
+        if check.failure is _ANOTHER_WORD:
             return _ANOTHER_WORD
         self._count(request, resumption, "sound" if answer.finished else "broken")
-        return None if answer.finished else resumed.failure or broken or EngineError(INCOMPLETE)
+        return None if answer.finished else check.failure or broken or EngineError(INCOMPLETE)
 
     def _count(self, request: RoutedRequest, resumption: Resumption, outcome: ResumeEnd) -> None:
         if resumption.written.kept:  # else it was a rerun
@@ -301,27 +303,32 @@ class PlainPath:
 
 
 class PlainAnswer:
-    """The part of a plain stream, with one choice, that the client has.
+    """The part of a plain stream that the client has: of one choice all, of several no more than that they are there.
 
     Attributes:
         envelope: Of its chunks.
-        finished: Its finish reason is out.
+        finished: The answer is complete.
+        several: The request may be for several answers, or several have begun: none of them goes on elsewhere.
+        choices: Number of those that have begun.
         reasoning: The name of its reasoning.
         chat: It is a chat answer, and no text completion.
     """
 
-    def __init__(self, *, chat: bool = True) -> None:
+    def __init__(self, *, chat: bool = True, several: bool = False) -> None:
         self.chat = chat
         self.envelope: dict[str, Any] = {}
         self.finished = False
+        self.several = several
+        self.choices = 0
         self.reasoning = _REASONING
         self._readable = True
         self._texts: dict[str, list[str]] = {}
+        self._ending = Ending()
 
     @property
     def begun(self) -> bool:
-        """True once something of the answer itself is out."""
-        return bool(self._texts) or not self._readable
+        """True once something of the answer itself is out; of several, once one has begun."""
+        return bool(self._texts) or not self._readable or (self.several and self.choices > 0)
 
     @property
     def length(self) -> int:
@@ -373,7 +380,10 @@ class PlainAnswer:
         self.envelope = self.envelope or {name: chunk[name] for name in _ENVELOPE if name in chunk}
         self._note(choice.get("delta") or {})
         self._add(_CONTENT, choice.get("text"))
-        self.finished = self.finished or bool(choice.get("finish_reason"))
+        self._ending.feed_chunk(chunk)
+        self.choices = self._ending.choices
+        self.several = self.several or self.choices > 1
+        self.finished = self._ending.complete and not self.several
 
     def _note(self, delta: Mapping[str, Any]) -> None:
         if delta.get(ARGUMENTS):  # for which nobody has asked
@@ -488,8 +498,26 @@ def _normal(text: str) -> str:
     return unicodedata.normalize("NFC", text).lstrip()
 
 
+class AllAgain(End):
+    """Lets a stream of several choices that begins again, since none had begun, pass as it is but for its `[DONE]`.
+
+    Args:
+        answer: What the client has, to which the stream adds.
+    """
+
+    def __init__(self, answer: PlainAnswer) -> None:
+        super().__init__(several=True, waits=True)
+        self._answer = answer
+
+    def feed(self, frame: Frame) -> Sequence[Frame]:
+        """Returns what `End` does."""
+        passed = super().feed(frame)
+        self._answer.choices, self._answer.finished = self.choices, self.done
+        return () if self.done else passed
+
+
 class ResumedStream(Check):
-    """Makes what another engine goes on with the rest of the stream that the client has.
+    """Makes what another engine goes on with the rest of the stream, of one choice, that the client has.
 
     Args:
         answer: What the client has, to which the stream adds.

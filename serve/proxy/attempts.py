@@ -23,7 +23,7 @@ from serve.proxy.routed_request import Answering, RoutedRequest
 from serve.proxy.span_attributes import attempt_attributes, attempt_name, tell_beginning, tell_usage
 from serve.proxy.upstream import Upstream, UpstreamResponse
 from serve.request.beside import LONG_BODY_BYTES, beside
-from serve.request.completion import is_list
+from serve.request.completion import is_several
 from serve.routing.first_free import first_free
 from serve.routing.pool import NOWHERE, Affinity, Endpoint, Hold, Pool, session_key
 from serve.routing.prefix_placement import blocks_of
@@ -400,7 +400,7 @@ class Attempts:
             tell_beginning(span, response, time.monotonic() - sent_s)
             if request.charge.counts:  # or one span of eight would have it
                 held.at_end(partial(tell_usage, span, meter))
-        several = request.features.n > 1 or is_list(request.parsed.prompt)
+        several = request.features.n > 1 or is_several(request.parsed.prompt)
         return Attempt(slot.candidate, response, out.ids, out.stages(sent.last_frames()), several)
 
     def _span(self, request: RoutedRequest, slot: _Slot, number: int, headers: dict[str, str], held: Held) -> Span:

@@ -16,6 +16,7 @@ PREFERENCE_FIELD = "enable_speculative"
 
 NONE = Raw(b"null")
 _LIST = ord("[")
+_IDS = re.compile(rb"\[\s*\d")
 _WINDOW_BYTES = 1024 * 1024
 _whole = msgspec.json.Decoder(int, strict=False)  # made once: that takes longer than it takes to decode
 
@@ -36,6 +37,11 @@ def holds(text: bytes, mark: bytes) -> bool:
 def is_list(content: Raw) -> bool:
     """Returns True if a message's content is a list of parts, not a text."""
     return memoryview(content)[0] == _LIST  # of JSON, which is never empty
+
+
+def is_several(prompt: Raw) -> bool:
+    """Returns True if the prompt of a text completion may be several: a list, but not of the ids of one."""
+    return is_list(prompt) and _IDS.match(memoryview(prompt)) is None
 
 
 # `gc=False`: a long conversation is thousands of these, and none can be part of a cycle.

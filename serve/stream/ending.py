@@ -247,6 +247,11 @@ class Ending:
     def complete(self) -> bool:
         return bool(self._open) and not any(self._open.values())
 
+    @property
+    def choices(self) -> int:
+        """Number of choices that have begun."""
+        return len(self._open)
+
     def feed(self, data: bytes) -> EngineError | None:
         """Takes the data of a frame; returns the error that it reports.
 
@@ -328,6 +333,11 @@ class End(Check):
     def complete(self) -> bool:
         """True if the client has the whole answer, but perhaps not its `[DONE]`."""
         return self.done or (self.failure is None and self._ending.complete and not self._several)
+
+    @property
+    def choices(self) -> int:
+        """Number of choices that have begun."""
+        return self._ending.choices
 
     def feed(self, frame: Frame) -> Sequence[Frame]:
         """Returns the frame, or nothing if it is an error of another shape, or says more after the end."""

@@ -315,3 +315,101 @@ async def test_a_refusal_within_a_stream_is_one_by_its_status(guarded: bool) -> 
         "message": "prompt is too long: 5000 tokens > 4096 maximum",
     }
     assert judged == []  # it is nobody's fault
+
+
+def texts(*choices: tuple[int, str, str | None]) -> bytes:
+    """A chunk of a text completion, with choices of (index, text, finish reason)."""
+    members = [{"index": index, "text": text, "logprobs": None, "finish_reason": why} for index, text, why in choices]
+    return frame({"id": "cmpl-1", "object": "text_completion", "created": 1, "model": "m", "choices": members})
+
+
+def deltas(*choices: tuple[int, str, str | None]) -> bytes:
+    """A chunk of chat with the same."""
+    members = [{"index": index, "delta": {"content": text}, "finish_reason": why} for index, text, why in choices]
+    return frame({**OPEN, "choices": members})
+
+
+SEVERAL: dict[str, tuple[str, dict[str, Any], Any]] = {
+    "of a text": ("/v1/completions", {"prompt": "p", "n": 2}, texts),
+    "of a chat": ("/v1/chat/completions", {"messages": HELLO, "n": 2}, deltas),
+    "of two prompts": ("/v1/completions", {"prompt": ["p", "q"]}, texts),
+    "of two prompts of ids": ("/v1/completions", {"prompt": [[1], [2]]}, texts),
+    "unasked": ("/v1/completions", {"prompt": "p"}, texts),
+}
+STEPS: Any = [(0, "A", None), (1, "B", None), (0, "a", "stop"), (1, "b", "stop")]
+LOST: dict[str, bytes | None] = {"the connection": None, "an error": ERRORS["vLLM"], "an early end": DONE}
+
+
+class Scripted:
+    """Engines of two pools behind a gateway whose streams go on elsewhere."""
+
+    def __init__(self) -> None:
+        self.engines = [Shaped(), Shaped()]
+        self.url = ""
+
+    async def ask(self, session: aiohttp.ClientSession, kind: str, *streams: tuple[list[Any], bytes | None]) -> str:
+        """The stream that a client gets.
+
+        Args:
+            session: Of the client.
+            kind: Of request, in `SEVERAL`.
+            streams: Of each engine, what its choices say and how it ends; None for a lost connection.
+        """
+        path, body, chunk_of = SEVERAL[kind]
+        for engine, (steps, end) in zip(self.engines, streams, strict=True):
+            engine.stream = b"".join(chunk_of(*(step if isinstance(step, list) else [step])) for step in steps)
+            engine.stream += end or b""
+            engine.cut = end is None
+        async with session.post(self.url + path, json={"model": "m", "stream": True, **body}) as response:
+            return (await response.read()).decode()
+
+
+@pytest.fixture(scope="module")
+async def scripted() -> AsyncIterator[Scripted]:
+    made = Scripted()
+    apps = {("m", pool): each.app for pool, each in zip(("speculative", "standard"), made.engines, strict=True)}
+    async with running(going_on(), apps) as stack:
+        made.url = stack.url
+        yield made
+
+
+def said_of(stream: str) -> dict[int, str]:
+    """What each choice of a stream says."""
+    said: dict[int, str] = {}
+    for line in stream.splitlines():
+        if line.startswith("data: {"):
+            for choice in json.loads(line[6:]).get("choices", ()):
+                text = choice["text"] if "text" in choice else choice["delta"].get("content", "")
+                said[choice["index"]] = said.get(choice["index"], "") + text
+    return said
+
+
+@pytest.mark.parametrize("kind", SEVERAL)
+@pytest.mark.parametrize("lost", LOST)
+@pytest.mark.parametrize("out", [1, 2, 3])
+async def test_several_choices_of_which_some_are_incomplete_end_in_an_error(
+    scripted: Scripted, kind: str, lost: str, out: int
+) -> None:
+    steps = STEPS[:3] if kind == "unasked" else [STEPS[0], STEPS[2], STEPS[1]][:out]
+    if out == 2 and lost == "an early end":
+        steps = STEPS[:2]  # or else the engine says that there is no other choice
+    async with aiohttp.ClientSession() as session:
+        stream = await scripted.ask(session, kind, (steps, LOST[lost]), (STEPS, DONE))
+    assert ended_badly("chat", stream), stream
+    assert said_of(stream) == {
+        index: "".join(text for at, text, _ in steps if at == index) for index in {at for at, _, _ in steps}
+    }
+
+
+@pytest.mark.parametrize("kind", [kind for kind in SEVERAL if kind != "unasked"])
+@pytest.mark.parametrize("steps", [STEPS, [STEPS[:2], STEPS[2:]]], ids=["one a chunk", "both in a chunk"])
+async def test_several_choices_of_which_none_has_begun_come_from_another_engine_all_of_them(
+    scripted: Scripted, kind: str, steps: Any
+) -> None:
+    async with aiohttp.ClientSession() as session:
+        whole = await scripted.ask(session, kind, ([], None), (steps, DONE))
+        broken = await scripted.ask(session, kind, ([], None), (steps[:-1], None))
+    assert said_of(whole) == {0: "Aa", 1: "Bb"}
+    assert whole.endswith(DONE.decode())
+    assert whole.count("[DONE]") == 1
+    assert ended_badly("chat", broken), broken

@@ -2,7 +2,7 @@
 
 import random
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from serve.http1.message import RawHeaders
 from serve.request.features import PREFERENCE_HEADER
@@ -22,16 +22,17 @@ _JSON = "application/json"
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 
 
-def request_headers(headers: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
+def request_headers(headers: Collection[tuple[bytes, bytes]]) -> dict[str, str]:
     """Returns the client's headers by lower-case name.
 
     Of several with one name the last counts, but for `PREFERENCE_HEADER`: these become one list, in which a single
     `false` is a guarantee.
     """
-    pairs = [(name.decode("latin-1").lower(), value.decode("latin-1")) for name, value in headers]
-    found = dict(pairs)
-    if len(found) < len(pairs) and PREFERENCE_HEADER in found:
-        found[PREFERENCE_HEADER] = ",".join([value for name, value in pairs if name == PREFERENCE_HEADER])
+    found = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in headers}
+    if len(found) < len(headers) and PREFERENCE_HEADER in found:
+        name_of_it = PREFERENCE_HEADER.encode()
+        said = [value.decode("latin-1") for name, value in headers if name.lower() == name_of_it]
+        found[PREFERENCE_HEADER] = ",".join(said)
     return found
 
 

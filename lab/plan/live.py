@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import msgspec
 
 from policies.step_times import PUBLISHED, StepTimes
+from serve.admin.history import HALF_HOUR_S
 
 LEAST_ANSWERS = 50
 # What the gateway knows fades: it is as sure as this many answers make it, however many there were.
@@ -29,6 +30,7 @@ class Drafts(msgspec.Struct, frozen=True):
 
     Attributes:
         answers: That told.
+        idle_s: Seconds since the last of them; None if none came to this gateway.
         length: Tokens per step.
         drafts: Draft length; 0 if the pool does not say.
         per_engine: Requests on one engine, now.
@@ -43,6 +45,12 @@ class Drafts(msgspec.Struct, frozen=True):
     drafts: Annotated[int, msgspec.Meta(ge=0)]
     per_engine: float
     factor: _Amount
+    idle_s: float | None = 0.0  # older gateways do not say
+
+    @property
+    def counts(self) -> bool:
+        """True if enough answers told, and of today's traffic, as the dashboard has it."""
+        return self.answers >= LEAST_ANSWERS and self.idle_s is not None and self.idle_s <= HALF_HOUR_S
 
     @property
     def batch(self) -> float:
@@ -83,9 +91,13 @@ def _advice(rows: Sequence[Drafts], times: StepTimes) -> dict[str, Any]:
     """Returns the advice on a pool's requests of some classes."""
     now, answers, batch = rows[0].drafts, sum(row.answers for row in rows), rows[0].batch
     shown = {"drafts": now, "answers": answers, "batch": round(batch, 1)}
-    told = [row for row in rows if row.answers >= LEAST_ANSWERS]
+    told = [row for row in rows if row.counts]
     if not now or not told:
-        why = "the pool's draft length is unknown" if not now else f"fewer than {LEAST_ANSWERS} answers told of drafts"
+        few = all(row.answers < LEAST_ANSWERS for row in rows)
+        of_none = (
+            f"fewer than {LEAST_ANSWERS} answers told of drafts" if few else "none told of drafts for half an hour"
+        )
+        why = of_none if now else "the pool's draft length is unknown"
         return {**shown, "advice": "not enough evidence", "why": why}
     best = _best(told, batch, times)
     low, gain, high = _gains(told, best, batch, times)

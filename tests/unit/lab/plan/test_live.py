@@ -93,6 +93,15 @@ def test_few_answers_and_unknown_lengths_are_not_enough_evidence() -> None:
     assert advice(row(drafts=0)) == ["not enough evidence"]
 
 
+def test_a_class_that_has_no_traffic_any_more_has_no_say() -> None:
+    busy, week_s = row(request_class="prose", length=1.02, idle_s=2.0), 7 * 86400.0
+    alone = advised(read_drafts([busy]))[0]
+    for gone in (week_s, None):
+        whole, *_ = advised(read_drafts([row(answers=10**6, length=3.9, idle_s=gone), busy]))
+        assert (whole["advice"], whole["best"], whole["gain"]) == (alone["advice"], alone["best"], alone["gain"])
+        assert advice(row(length=1.02, idle_s=gone)) == ["not enough evidence"]
+
+
 def test_a_gain_that_chance_may_have_made_is_not_enough_evidence() -> None:
     """Between two lengths that are as good, more answers must tell."""
     found = {each: advice(row(length=each / 100, answers=60))[0] for each in range(100, 401, 2)}

@@ -18,7 +18,7 @@ from serve.discovery.reading import EngineAnswer, engine_metrics, read
 from serve.gateway.pools import PoolKey
 from serve.http1.connection_pool import Origin
 from serve.http1.listener import url_of
-from serve.http1.resolver import ADDRESSES
+from serve.http1.resolver import ADDRESSES, has_none
 from serve.routing.pool import Endpoint, Pool
 from serve.routing.remote_pool import RemotePool
 from serve.telemetry.metrics import Metrics
@@ -87,6 +87,7 @@ class PoolWatch:
         self._changed = changed
         self._look_up = look_up
         self._unheard = ""
+        self._is_unlisted = False
         self._identities = {endpoint.url: EngineIdentity(stated) for endpoint in pool.addresses}
         self._late = Counter[str]()
         self._silent = set[str]()
@@ -124,9 +125,9 @@ class PoolWatch:
         except OSError as error:
             if str(error) != self._unheard:  # once, not every few seconds
                 log.warning("%s: %s", self._label, error)
-            self._unheard = str(error)
+            self._unheard, self._is_unlisted = str(error), has_none(error)
             return
-        self._unheard = ""
+        self._unheard, self._is_unlisted = "", False
         if urls != self._identities.keys():
             known = self._identities
             self._identities = {url: known.get(url) or EngineIdentity(self._stated, is_new=True) for url in urls}
@@ -161,6 +162,8 @@ class PoolWatch:
     def _use(self) -> None:
         urls, known = agreed(self._identities, self._stated)
         facts = {**dict.fromkeys(self._stated), **known}  # what was stated and holds no longer is not known
+        if self._is_unlisted:  # a name that has no address may be one of an outage: what answers is used on
+            urls = [url for url in urls if url not in self._silent and self._late[url] < _LATE_TWICE]
         if in_time := [url for url in urls if self._late[url] < _LATE_TWICE]:
             urls = in_time
         if facts != self._facts:

@@ -27,6 +27,11 @@ def look_up(host: str) -> Sequence[str]:
     return tuple(dict.fromkeys(str(address[0]) for *_, address in found))
 
 
+def has_none(error: OSError) -> bool:
+    """Returns whether an error says that a host has no address, rather than that nobody knows."""
+    return isinstance(error, socket.gaierror) and error.errno in (socket.EAI_NONAME, socket.EAI_NODATA)
+
+
 class Addresses:
     """The hosts that a process has asked for.
 

@@ -1,9 +1,15 @@
-"""When the engines behind a remote pool are looked at again."""
+"""When the engines behind a remote pool are looked at again, and which of their addresses are used."""
 
 import asyncio
+import socket
 
+import pytest
 from support.clock import settle
 
+from serve.discovery.asking import LATE
+from serve.discovery.reading import EngineAnswer
+from serve.errors import PoolUnavailableError
+from serve.gateway import engine_watch
 from serve.gateway.engine_watch import PoolWatch
 from serve.routing.pool import Endpoint
 from serve.routing.remote_pool import RemotePool
@@ -42,3 +48,54 @@ async def test_a_silence_during_a_look_is_looked_into_at_once_and_once() -> None
     await settle()
     assert look_up.count == 3
     watch.cancel()
+
+
+NO_ADDRESS = socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+NOBODY_KNOWS = socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")
+UNKNOWN = EngineAnswer(404)
+REFUSED = EngineAnswer(0, error="Connect call failed")
+TOO_LATE = EngineAnswer(0, error=LATE)
+
+
+@pytest.mark.parametrize(
+    ("error", "answer", "used"),
+    [
+        (NO_ADDRESS, TOO_LATE, False),
+        (socket.gaierror(socket.EAI_NODATA, "No address associated with hostname"), TOO_LATE, False),
+        (NO_ADDRESS, REFUSED, False),
+        (NO_ADDRESS, UNKNOWN, True),
+        (NOBODY_KNOWS, TOO_LATE, True),
+        (OSError("the API server answers HTTP 503"), TOO_LATE, True),
+    ],
+)
+async def test_the_last_address_of_a_name_is_used_until_the_name_has_none_and_it_does_not_answer(
+    error: OSError, answer: EngineAnswer, used: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def ask(*_: object) -> EngineAnswer:
+        return answer
+
+    async def look_up() -> list[str]:
+        if fails:
+            raise error
+        return [URL]
+
+    monkeypatch.setattr(engine_watch, "ask_metrics", ask)
+    monkeypatch.setattr(engine_watch, "ask_passively", lambda *_: no_answers())
+    pool, fails = RemotePool(Endpoint(URL, None), FACTS), True
+    watch = PoolWatch("m/p", pool, FACTS, lambda _: None, lambda: None, look_up)
+    for _ in range(2):
+        await watch.look()
+    if used:
+        async with pool.reserve() as endpoint:
+            assert endpoint.url == URL
+        return
+    with pytest.raises(PoolUnavailableError):
+        await pool.reserve().__aenter__()
+    fails = False
+    await watch.look()
+    async with pool.reserve() as endpoint:
+        assert endpoint.url == URL, "the name has it again"
+
+
+async def no_answers() -> dict[str, EngineAnswer]:
+    return {"metrics": UNKNOWN}

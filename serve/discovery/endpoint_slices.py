@@ -103,13 +103,17 @@ def _document(answer: HttpResponse, namespace: str) -> Mapping[str, Any]:
 
 
 def _urls(slice_: Mapping[str, Any], wanted: int | str | None) -> Iterator[str]:
-    """Yields the URLs of a slice's endpoints; those that end are not ready, and what says nothing is."""
+    """Yields the URLs of a slice's endpoints that take new requests, as one does that says nothing.
+
+    One that ends is listed as ready all the same where a Service publishes addresses that are not.
+    """
     if slice_.get("addressType") not in ("IPv4", "IPv6"):
         return
     port = _port(slice_, wanted)
     for endpoint in slice_.get("endpoints") or ():
-        ready = (endpoint.get("conditions") or {}).get("ready")
-        if port is not None and ready is not False:
+        conditions = endpoint.get("conditions") or {}
+        is_ready = conditions.get("ready") is not False and conditions.get("terminating") is not True
+        if port is not None and is_ready:
             yield url_of(endpoint["addresses"][0], port)  # the others are the same, by the API's own word
 
 

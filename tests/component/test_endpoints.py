@@ -73,10 +73,17 @@ async def api_server(folder: Path) -> AsyncIterator[tuple[ScriptedApiServer, Api
 async def test_ready_endpoints_are_listed_in_all_pages(tmp_path: Path) -> None:
     async with api_server(tmp_path) as (scripted, api):
         ending = {"addresses": ["10.0.0.3"], "conditions": {"ready": False, "serving": True, "terminating": True}}
+        published = {"addresses": ["10.0.0.5"], "conditions": {**ending["conditions"], "ready": True}}
         unsaid = {"addresses": ["10.0.0.4", "10.9.9.9"]}
         six = {**slice_of("fd00::1"), "addressType": "IPv6"}
         name = {**slice_of("engines.example"), "addressType": "FQDN"}
-        scripted.slices = [slice_of("10.0.0.1"), slice_of(endpoints=[ending, unsaid]), six, name, slice_of("10.0.0.1")]
+        scripted.slices = [
+            slice_of("10.0.0.1"),
+            slice_of(endpoints=[ending, published, unsaid]),
+            six,
+            name,
+            slice_of("10.0.0.1"),
+        ]
         found = await endpoints_of(ENGINES, api)
         assert found == ["http://10.0.0.1:8000", "http://10.0.0.4:8000", "http://[fd00::1]:8000"]
         await endpoints_of(EndpointsConfig(labels={"app": "vllm", "tier": "gpu"}, namespace="theirs"), api)

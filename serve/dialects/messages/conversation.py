@@ -23,6 +23,7 @@ _Turn = tuple[str, list[_Placed]]  # a role and what it says
 # Changes with every request of Claude-Code-like clients, and would cost the prefix cache.
 _BILLING = "x-anthropic-billing-header"
 _PLAIN_ID = re.compile(r"[A-Za-z0-9_-]{1,256}")
+_FAILED = "Error:"  # begins the result of a tool that failed
 _CODED = "toolu_sg_"
 
 
@@ -208,8 +209,8 @@ def _result_parts(block: Block, where: str, unreadable: Unreadable) -> list[Part
         return parts
     if parts and parts[0]["type"] == "text":
         text = parts[0]["text"]
-        return parts if text.startswith("Error") else [text_part(f"Error: {text}"), *parts[1:]]
-    return [text_part("Error: the tool failed."), *parts]
+        return parts if text.startswith(_FAILED) else [text_part(f"{_FAILED} {text}"), *parts[1:]]
+    return [text_part(f"{_FAILED} the tool failed."), *parts]
 
 
 def blocks_of(content: Any, where: str) -> list[Block]:

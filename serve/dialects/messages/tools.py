@@ -24,7 +24,7 @@ def chat_tools(body: Mapping[str, Any], dropped: list[str]) -> dict[str, Any]:
     if given is not None and not isinstance(given, list):
         raise wrong("tools", "must be a list")
     tools: list[dict[str, Any]] = []
-    hosted: dict[str, str] = {}  # error text by the tool's name
+    hosted: list[tuple[str | None, str]] = []  # the tool's name, and the error
     for position, tool in enumerate(tools_in_effect(body, given or [])):
         where = f"tools.{position}"
         if not isinstance(tool, dict):
@@ -33,12 +33,13 @@ def chat_tools(body: Mapping[str, Any], dropped: list[str]) -> dict[str, Any]:
         if "input_schema" in tool or kind in (None, "custom"):
             tools.append(_chat_tool(tool, where))
             continue
-        hosted[str(tool.get("name"))] = f"{where}: {_unknown_tag(kind)}"
+        hosted.append((_name_of(tool), f"{where}: {_unknown_tag(kind)}"))
         dropped.append(f"tools.{kind}")
     choice = body.get("tool_choice")
-    forced = hosted.get(str(choice.get("name"))) if isinstance(choice, dict) else None
-    if forced or (hosted and not tools):
-        raise InvalidRequestError(forced or next(iter(hosted.values())), param="tools")
+    demanded = _name_of(choice)
+    refused = [error for name, error in hosted if not tools or (name is not None and name == demanded)]
+    if refused:
+        raise InvalidRequestError(refused[0], param="tools")
     members: dict[str, Any] = {"tools": tools} if tools else {}
     if choice is not None:
         members |= _chat_choice(choice, bool(tools))
@@ -83,7 +84,7 @@ def tools_in_effect(body: Mapping[str, Any], declared: list[Any]) -> list[Any]:
 
     All that are `declared` in the request are offered, those too whose loading is deferred: nothing here loads them.
     """
-    removed: set[str] = set()
+    removed: set[str | None] = set()
     added: list[Any] = []
     for change in _changes(body.get("messages")):
         tool = change.get("tool")
@@ -91,15 +92,17 @@ def tools_in_effect(body: Mapping[str, Any], declared: list[Any]) -> list[Any]:
             continue
         definition = tool.get("definition")
         named = definition if isinstance(definition, dict) else tool
-        name = str(named.get("name"))
+        name = _name_of(named)
         if change["type"] == "tool_removal":
             removed.add(name)
             continue
         removed.discard(name)
         if isinstance(definition, dict):
-            added = [other for other in added if _name_of(other) != name]
+            added = [other for other in added if name is None or _name_of(other) != name]
             added.append(definition)
     redefined = removed | set(map(_name_of, added))
+    for names in (removed, redefined):
+        names.discard(None)  # a tool without a name is like no other
     return [tool for tool in declared if _name_of(tool) not in redefined] + [
         tool for tool in added if _name_of(tool) not in removed
     ]

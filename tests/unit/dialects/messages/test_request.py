@@ -24,6 +24,7 @@ USER = {"role": "user", "content": "hello"}
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}}
 TOOL = {"name": "f", "description": "d", "input_schema": SCHEMA, "cache_control": {"type": "ephemeral"}}
 CHAT_TOOL = {"type": "function", "function": {"name": "f", "description": "d", "parameters": SCHEMA}}
+TOOLSET = {"type": "mcp_toolset", "mcp_server_name": "docs"}
 SEARCH = {"type": "web_search_20250305", "name": "web_search", "max_uses": 5}
 PNG = {"type": "base64", "media_type": "image/png", "data": "iVBORw0="}
 PNG_PART = {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0="}}
@@ -321,7 +322,13 @@ class TestResults:
 
     @pytest.mark.parametrize(
         ("content", "reply"),
-        [("no such file", "Error: no such file"), ("Error: gone", "Error: gone"), ("", "Error: the tool failed.")],
+        [
+            ("no such file", "Error: no such file"),
+            ("Error: gone", "Error: gone"),
+            ("Errors: 0, warnings: 3", "Error: Errors: 0, warnings: 3"),
+            ("ErrorBoundary.tsx", "Error: ErrorBoundary.tsx"),
+            ("", "Error: the tool failed."),
+        ],
     )
     def test_a_failed_tool_is_told_as_an_error(self, content: str, reply: str) -> None:
         given = messages(USER, assistant(call("c1")), user(result("c1", content, is_error=True)))
@@ -409,6 +416,17 @@ class TestTools:
         assert json.loads(given.body)["tools"] == [CHAT_TOOL]
 
     @pytest.mark.parametrize(
+        "choice", [{"type": "auto"}, {"type": "any"}, {"type": "none"}, {"type": "tool", "name": "f"}]
+    )
+    @pytest.mark.parametrize("hosted", [SEARCH, TOOLSET])
+    def test_a_hosted_tool_that_no_choice_names_is_left_out_with_a_name_or_without(
+        self, hosted: Any, choice: Any
+    ) -> None:
+        given = translated(tools=[hosted, TOOL], tool_choice=choice)
+        assert given.dropped == (f"tools.{hosted['type']}",)
+        assert json.loads(given.body)["tools"] == [CHAT_TOOL]
+
+    @pytest.mark.parametrize(
         "fields",
         [{"tools": [SEARCH]}, {"tools": [TOOL, SEARCH], "tool_choice": {"type": "tool", "name": "web_search"}}],
     )
@@ -442,6 +460,15 @@ class TestToolChanges:
         change = {"type": "tool_addition", "tool": {"type": "tool_definition", "definition": other}}
         body = chat(messages=[USER, {"role": "system", "content": [change]}], tools=[TOOL])
         assert [tool["function"]["description"] for tool in body["tools"]] == ["other"]
+
+    def test_a_change_of_a_tool_without_a_name_changes_no_other(self) -> None:
+        added = {"type": "tool_addition", "tool": {"type": "tool_definition", "definition": TOOLSET}}
+        removed = {"type": "tool_removal", "tool": {"type": "tool_reference"}}
+        other = {**TOOLSET, "type": "mcp_toolset_2"}
+        system = {"role": "system", "content": [added, removed]}
+        given = translated(messages=[USER, system], tools=[other, TOOL, {**TOOL, "name": "None"}])
+        assert given.dropped == ("tools.mcp_toolset_2", "tools.mcp_toolset")
+        assert [tool["function"]["name"] for tool in json.loads(given.body)["tools"]] == ["f", "None"]
 
     def test_a_summary_brings_the_changes_of_what_it_stands_for(self) -> None:
         summary = {"type": "compaction", "content": "They met.", "tool_changes": [self.ADDED]}

@@ -5,6 +5,7 @@ import re
 from collections.abc import Callable, Mapping
 from zlib import crc32
 
+import msgspec
 from msgspec import UNSET, Raw
 
 from policies import RequestFeatures
@@ -14,6 +15,7 @@ from serve.config.names import ModelNames
 from serve.errors import InvalidRequestError, ModelNotFoundError
 from serve.parsing.families import USUAL, Thinking, thinking_of
 from serve.request.completion import (
+    MALFORMED,
     NONE,
     ChatMessage,
     Choice,
@@ -42,6 +44,8 @@ _BYTES_PER_TOKEN = 3
 _USUAL_ANSWER = 4096  # tokens, where the request sets no bound
 _SHORT_CONTEXT = 8192  # tokens, where nobody states the model's
 _SAMPLING_EPS = 1e-5  # vLLM's: a temperature below it is 0, and so is a min_p up to it
+_NOT_SAID = frozenset({"type", "cache_control"})  # of a part: the latter moves to each turn's last message
+_parts = msgspec.json.Decoder(list[dict[str, Raw]]).decode
 _EMPTY = re.compile(rb"null|\{\s*\}")
 
 
@@ -259,10 +263,30 @@ def _conversation_key(request: CompletionRequest, headers: Mapping[str, str]) ->
         return str(request.prompt_cache_key)
     check = crc32(request.prompt)
     for message in request.messages or ():
-        check = crc32(message.content, check)
+        check = _check_of(message.content, check)
         if message.role == "user":
             break
     return f"{check:08x}"
+
+
+def _check_of(content: Raw, check: int) -> int:
+    """Returns a checksum that goes on with what a message says: its words are the same as a text and in parts, wherever
+    a cache's mark stands.
+    """
+    if not is_list(content):
+        return crc32(content, check)
+    try:
+        parts = _parts(content)
+    except MALFORMED:
+        return crc32(content, check)
+    check = crc32(b'"', check)
+    for part in parts:
+        for name, value in part.items():
+            if name == "text":
+                check = crc32(memoryview(value)[1:-1], check)
+            elif name not in _NOT_SAID:
+                check = crc32(value, check)
+    return crc32(b'"', check)
 
 
 def _preference(request: CompletionRequest, headers: Mapping[str, str]) -> bool | None:

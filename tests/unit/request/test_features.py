@@ -269,6 +269,26 @@ def test_a_conversation_keeps_its_key_while_it_grows():
     assert features(messages=later, prompt_cache_key="mine").conversation_key == "mine"
 
 
+def test_a_conversation_keeps_its_key_however_a_client_writes_its_first_messages_later():
+    def key(system, user):
+        messages = [{"role": "system", "content": system}, {"role": "user", "content": user}]
+        return features(messages=messages).conversation_key
+
+    def marked(text):
+        return [{"type": "text", "text": text, "cache_control": {"type": "ephemeral"}}]
+
+    def parts(*texts):
+        return [{"type": "text", "text": text} for text in texts]
+
+    same = key("s", 'say "\u00e9"')
+    for user in (marked('say "\u00e9"'), parts('say "\u00e9"'), parts("say ", '"\u00e9"')):
+        assert key("s", user) == key(parts("s"), user) == key(marked("s"), user) == same
+    assert key(parts("s"), parts("other")) != same
+    images = [[*parts("look"), {"type": "image_url", "image_url": {"url": f"data:{each}"}}] for each in "ab"]
+    assert len({key("s", each) for each in (*images, "look")}) == 3
+    assert key("s", ["no part"]) != key("s", ["another"])
+
+
 @pytest.mark.parametrize("name", SESSION_HEADERS)
 def test_a_header_that_names_the_session_names_the_conversation_for_all_that_ask(name):
     request = parse(b'{"model":"m","messages":[{"role":"user","content":"hi"}],"prompt_cache_key":"k"}')

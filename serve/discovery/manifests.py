@@ -16,9 +16,15 @@ from serve.discovery.routers import is_litellm, is_router, read_litellm, read_ro
 from serve.errors import ConfigError
 
 _PORTS = {"vllm": 8000, "sglang": 30000}
-_VARIABLE = re.compile(r"\$\{(\w+)(?::?-([^}]*))?\}|\$(\w+)")
+_VARIABLE = re.compile(r"\$\{(\w+)(?::?([-?+])([^}]*))?\}|\$(\w+)")
 _ASSIGNED = re.compile(r"\s*(?:export\s+)?(?P<name>[A-Za-z_]\w*)=(?P<value>\S*|'[^']*'|\"[^\"]*\")\s*(?:#.*)?$")
-_PUBLISHED = re.compile(r"(?:(?P<address>.*):)?(?P<host>[^:]+):(?P<container>\d+)(?:/tcp)?")
+_PUBLISHED = re.compile(
+    r"(?:(?:(?P<address>.*):)?(?P<host>\$\{[^}]*\}|[^:{}]+):)?(?P<first>\d+)(?:-(?P<last>\d+))?(?:/tcp)?"
+)
+_RANGE = re.compile(r"(\d+)-(\d+)")
+_ANY_ADDRESS = ("", "0.0.0.0", "[::]", "::")
+_ANY_PORT = "any that is free"
+_HERE = "127.0.0.1"
 # What production-stack's chart makes of its `vllmConfig`.
 _OF_VALUES = {
     "maxModelLen": "--max-model-len", "dtype": "--dtype", "tensorParallelSize": "--tensor-parallel-size",
@@ -104,11 +110,8 @@ def _of_service(name: str, service: Any, source: str, env: Mapping[str, str]) ->
     if not isinstance(found, EngineCommand):
         return found
     if filled.get("network_mode") == "host":
-        return _at(found, "127.0.0.1", _port(found), place)
-    published = _published(filled.get("ports"), _port(found))
-    if published is None:
-        return _at(found, name, _port(found), place)
-    return _at(found, "127.0.0.1", published, place)
+        return _at(found, _HERE, _port(found), place)
+    return _at(found, *(_published(filled.get("ports"), _port(found)) or (name, _port(found))), place)
 
 
 def _at(command: EngineCommand, host: str, port: int | str | None, place: str) -> Description:
@@ -139,18 +142,31 @@ def _listed(given: Any) -> list[str]:
     return given.split() if isinstance(given, str) else [str(each) for each in _sequence(given)]
 
 
-def _published(ports: Any, inside: int | str) -> int | str | None:
-    """Returns the port of the host that leads to one of a container; a text if only the reader's shell knows it."""
+def _published(ports: Any, inside: int | str) -> tuple[str, int | str] | None:
+    """Returns the host and its port that lead to one of a container; a text if only the reader's shell knows it."""
     for each in ports if isinstance(ports, list) else ():
-        if isinstance(each, Mapping):
-            host, container = str(each.get("published") or "any that is free"), str(each.get("target"))
-        elif match := _PUBLISHED.fullmatch(str(each)):
-            host, container = match["host"], match["container"]
-        else:
-            host, container = "any that is free", str(each).removesuffix("/tcp")
-        if container == str(inside):
-            return int(host) if host.isdecimal() else host
+        address, host, first, last = _mapping(each)
+        if not first.isdecimal() or not isinstance(inside, int) or not int(first) <= inside <= int(last):
+            continue
+        found: int | str = int(host) if host.isdecimal() else host
+        if (several := _RANGE.fullmatch(host)) and int(several[2]) - int(several[1]) == int(last) - int(first):
+            found = int(several[1]) + inside - int(first)
+        if "$" in address:
+            return _HERE, f"published at {address}"
+        address = f"[{address}]" if ":" in address and not address.startswith("[") else address
+        return _HERE if address in _ANY_ADDRESS else address, found
     return None
+
+
+def _mapping(published: Any) -> tuple[str, str, str, str]:
+    """Returns the address and the port of the host, and the first and the last port of the container."""
+    if isinstance(published, Mapping):
+        target = str(published.get("target"))
+        return str(published.get("host_ip") or ""), str(published.get("published") or _ANY_PORT), target, target
+    match = _PUBLISHED.fullmatch(str(published))
+    if match is None:
+        return "", _ANY_PORT, "", ""
+    return match["address"] or "", match["host"] or _ANY_PORT, match["first"], match["last"] or match["first"]
 
 
 def _filled(value: Any, env: Mapping[str, str]) -> Any:
@@ -161,7 +177,15 @@ def _filled(value: Any, env: Mapping[str, str]) -> Any:
         return [_filled(each, env) for each in value]
     if not isinstance(value, str):
         return value
-    return _VARIABLE.sub(lambda match: env.get(match[1] or match[3]) or match[2] or match[0], value)
+    return _VARIABLE.sub(lambda match: _value(match, env), value)
+
+
+def _value(match: re.Match[str], env: Mapping[str, str]) -> str:
+    """Returns what stands for a variable; itself if that is not known, as in the shell of who is to set it."""
+    name, sign, word = match[1] or match[4], match[2], match[3]
+    if value := env.get(name):
+        return word if sign == "+" else value
+    return word if sign == "-" and word else match[0]
 
 
 def _port(command: EngineCommand) -> int | str:
@@ -380,7 +404,7 @@ def _of_script(text: str, source: str) -> Description:
         except PolicyError:
             continue
         if command is not None:
-            found += _at(command, "127.0.0.1", _port_outside(line, words, _port(command)), source)
+            found += _at(command, *_place_outside(line, words, _port(command)), source)
     return found
 
 
@@ -410,10 +434,10 @@ def _assigned(lines: Sequence[str]) -> dict[str, str]:
     }
 
 
-def _port_outside(line: str, words: Sequence[str], inside: int | str) -> int | str | None:
-    """Returns the port of this machine at which the engine of a command can be reached; None if there is none."""
+def _place_outside(line: str, words: Sequence[str], inside: int | str) -> tuple[str, int | str | None]:
+    """Returns the host and the port at which the engine of a command can be reached; no port if there is none."""
     if not _RUNS_CONTAINER.search(line) or _HOST_NETWORK.search(line):
-        return inside
+        return _HERE, inside
     published = [each for at, each in enumerate(words) if at and words[at - 1] in ("-p", "--publish")]
     published += [match[1] for word in words if (match := re.match(r"(?:--publish=|-p(?=[\d\[$]))(.+)", word))]
-    return _published(published, inside)
+    return _published(published, inside) or (_HERE, None)

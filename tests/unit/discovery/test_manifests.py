@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
@@ -74,3 +75,54 @@ def test_an_engine_is_behind_the_first_service_that_leads_to_its_port() -> None:
     both = service("metrics", (9090, 9090)), service("s", (80, 8000))
     assert urls(manifests(deployment(container()), *both)) == ["http://s:80"]
     assert urls(manifests(deployment(container()), both[0])) == [None]
+
+
+COMPOSE = """
+services:
+  engine:
+    image: vllm/vllm-openai:v0.33.0
+    command: --model a/b --port 8001
+    ports: [{}]
+"""
+PUBLISHED = [
+    ('"8000:8001"', "http://127.0.0.1:8000"),
+    ('"8000:8001/tcp"', "http://127.0.0.1:8000"),
+    ('"10.0.0.1:8000:8001"', "http://10.0.0.1:8000"),
+    ('"0.0.0.0:8000:8001"', "http://127.0.0.1:8000"),
+    ('"[::]:8000:8001"', "http://127.0.0.1:8000"),
+    ('"[fd00::1]:8000:8001"', "http://[fd00::1]:8000"),
+    ('"8003-8004:8000-8001"', "http://127.0.0.1:8004"),
+    ('"10.0.0.1:8003-8004:8000-8001"', "http://10.0.0.1:8004"),
+    ('"8003-8005:8001"', None),  # any of them that is free
+    ('"8000-8001"', None),
+    ('"${PORT:?is needed}:8001"', "http://127.0.0.1:8005"),
+    ('"${PORT?is needed}:8001"', "http://127.0.0.1:8005"),
+    ('"${PORT-8006}:8001"', "http://127.0.0.1:8005"),
+    ('"${ANOTHER-8006}:8001"', "http://127.0.0.1:8006"),
+    ('"${PORT:+8007}:8001"', "http://127.0.0.1:8007"),
+    ('"${ANOTHER:?is needed}:8001"', None),
+    ('"${ANOTHER}:8000:8001"', None),  # on an address that nobody knows
+]
+
+
+@pytest.mark.parametrize(("port", "url"), PUBLISHED)
+def test_a_published_port_is_found_at_the_address_where_it_is(port: str, url: str | None) -> None:
+    assert urls(COMPOSE.format(port), PORT="8005") == [url]
+
+
+@pytest.mark.parametrize(
+    ("given", "url"),
+    [
+        ("published: 8000, target: 8001", "http://127.0.0.1:8000"),
+        ("host_ip: 10.0.0.1, published: 8000, target: 8001", "http://10.0.0.1:8000"),
+        ("host_ip: 10.0.0.1, published: '8003-8005', target: 8001", None),
+        ("target: 8001", None),
+    ],
+)
+def test_so_is_one_in_the_long_form(given: str, url: str | None) -> None:
+    assert urls(COMPOSE.format("{" + given + "}")) == [url]
+
+
+def test_so_is_one_of_a_script() -> None:
+    run = "docker run -p {}:8000:8000 vllm/vllm-openai:v0.33.0 --model a/b\n"
+    assert urls(run.format("10.0.0.1") + run.format("10.0.0.2")) == ["http://10.0.0.1:8000", "http://10.0.0.2:8000"]

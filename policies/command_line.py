@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import yaml
+from packaging.version import Version
 
 from policies import sglang_options, vllm_options
 from policies.errors import PolicyError
@@ -33,7 +34,7 @@ _TELLING = frozenset(
 _DEVICE_OF_BUFFERS = re.compile(r"kv_buffer_device\W+(\w+)")  # of a connector, inside its mapping
 # Images whose tags are no versions of their engine: LMCache's, NVIDIA's and its Dynamo's, Red Hat's, KServe's, OPEA's.
 _OF_ITS_MAKER = re.compile(r"(?:^|/)(?:lmcache|nvidia|ai-dynamo|rhaiis|rhaii|kserve|opea)/|-runtime[:@]")
-_TAG = re.compile(r":v?(\d+\.\d+(?:\.\d+)?(?:\.post\d+|rc\d+)?)(?=$|[-+@])")
+_TAG = re.compile(r":v?(\d+\.\d+(?:\.\d+)?(?:[-.]?(?:post|rc)\d+)?)(?=$|[-+@])")
 _MODULES = {
     "vllm.entrypoints.openai.api_server": "vllm",
     "vllm.entrypoints.cli.main": "vllm",
@@ -220,7 +221,7 @@ def _engine_of(image: str) -> str | None:
 
 def _version(image: str) -> str | None:
     match = None if _OF_ITS_MAKER.search(image) else _TAG.search(image)
-    return match[1] if match else None
+    return str(Version(match[1])) if match else None  # as the engine writes it: a maker's 0.20.0-rc1 is 0.20.0rc1
 
 
 def _platform(image: str) -> str:

@@ -270,6 +270,10 @@ def test_a_stated_fact_outweighs_the_line():
     [
         ("vllm/vllm-openai:v0.19.1", "0.19.1"),
         ("registry:5000/mirror/vllm-openai:v0.20.1-cu129", "0.20.1"),
+        ("vllm/vllm-openai:v0.20.0rc1-cu129", "0.20.0rc1"),
+        ("mirror/vllm-openai:v0.20.0-rc1", "0.20.0rc1"),
+        ("mirror/vllm-openai:v0.20.0.rc1-cu129", "0.20.0rc1"),
+        ("mirror/vllm-openai:v0.20.0-post1", "0.20.0.post1"),
         ("vllm/vllm-openai:deepseekv4-cu129", None),
         ("vllm/vllm-openai@sha256:ffb2d59b", None),
     ],

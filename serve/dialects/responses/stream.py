@@ -58,6 +58,7 @@ class ResponsesEncoder(Encoder):
         self._form = _MESSAGE
         self._texts: list[str] = []  # of the open item
         self._delta_head = self._call_head = b""
+        self._grown: list[str] = []  # text of the call that grows
         self._text_of_call: CustomText | None = None  # reads its arguments, where its client gets a text
 
     def start(self) -> bytes:
@@ -146,10 +147,12 @@ class ResponsesEncoder(Encoder):
             begun = b"".join(self._send_calls(self._answer.calls_before())) + self._close("completed")
             begun += self._begin_call(self._response.begun_call(len(self._output), more))
             self._growing = more.id
+            self._grown = []
             self._text_of_call = CustomText() if _is_custom(self._item) else None
         if not _streams(self._item):
             return begun
         text = more.arguments if self._text_of_call is None else self._text_of_call.feed(more.arguments)
+        self._grown.append(text)
         return begun + self._more_arguments(text) if text else begun
 
     def _send_calls(self, calls: list[Call]) -> list[bytes]:
@@ -160,9 +163,11 @@ class ResponsesEncoder(Encoder):
         grown, self._growing = self._growing, ""
         rest = calls[self._sent_calls :]
         self._sent_calls = len(calls)
-        if grown and rest and rest[0].id == grown:  # or else the limit of tokens has cut it, and it has no end
-            events.append(self._end_call(self._response.call(len(self._output), rest.pop(0))))
         late, self._late = self._late, []
+        if grown and rest and rest[0].id == grown:
+            events.append(self._end_call(self._response.call(len(self._output), rest.pop(0))))
+        elif grown and (late or rest):  # the limit of tokens has cut it: it has no end, but a place before what follows
+            self._output.append(self._cut_call())
         events += [self._text(kind, text) for kind, text in late]
         if rest:
             events.append(self._close("completed"))
@@ -173,6 +178,10 @@ class ResponsesEncoder(Encoder):
                 events.append(self._more_arguments(item[_field(item)]))
             events.append(self._end_call(item))
         return events
+
+    def _cut_call(self) -> Item:
+        item = {**self._item, "status": "incomplete"}
+        return {**item, _field(item): "".join(self._grown)} if _streams(item) else item
 
     def _begin_call(self, item: Item) -> bytes:
         self._item = item

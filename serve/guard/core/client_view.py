@@ -347,7 +347,7 @@ class ClientView:
         self._unmatched = unmatched
 
     def _send(self, call: ReadyCall) -> list[Step]:
-        index = len(self._sent)
+        index = len(self._sent) + (self.live is not None)  # which the limit of tokens has cut, and which stays
         self._sent.append(call)
         opening = _opening(index, self._unique_id(call.id, call.name), call.name)
         return [Step({"tool_calls": [opening]}, None, call.tokens), *_pieces_of(index, call.arguments)]

@@ -155,6 +155,33 @@ def test_a_call_that_the_length_cut_has_no_end_in_responses_and_the_reason_in_me
     assert [event["delta"]["stop_reason"] for event in ended if event["type"] == "message_delta"] == ["max_tokens"]
 
 
+@pytest.mark.parametrize("name", ["write", "apply_patch", "tool_search"])
+@pytest.mark.parametrize("follows", ["text", "reasoning", "call", "text and call"])
+def test_what_follows_a_call_that_the_length_cut_has_a_place_of_its_own(name: str, follows: str) -> None:
+    member = {"write": "path", "apply_patch": "input", "tool_search": "query"}[name]
+    chunks = chunks_of("I write.", [(name, {member: "x" * 500})], "", ascii_only=True)[:-20]
+    if "text" in follows:
+        chunks.append(chunk({"content": "late"}))
+    if follows == "reasoning":
+        chunks.append(chunk({"reasoning": "late"}))
+    if "call" in follows:
+        chunks.append(chunk(calls(call(1, "write", '{"path": "b"}'))))
+    chunks.append(chunk({}, "length"))
+    events = responses(chunks, live=True)
+    begun = [event["item"]["id"] for event in events if event["type"] == "response.output_item.added"]
+    assert [item["id"] for item in final(events)["output"]] == begun
+    for event in events:
+        if "output_index" in event:
+            assert event.get("item_id", event.get("item", {}).get("id")) == begun[event["output_index"]]
+    cut = final(events)["output"][1]
+    assert cut["status"] == "incomplete"
+    done = [event["item"]["id"] for event in events if event["type"] == "response.output_item.done"]
+    assert done == [each for each in begun if each != cut["id"]]
+    said = "".join(event["delta"] for event in events if event.get("item_id") == cut["id"])
+    assert said == (cut.get("arguments", cut.get("input")) or "")
+    blocks_in(messages(chunks, live=True))
+
+
 def test_a_stream_that_fails_while_a_call_grows_has_one_terminal_and_no_done() -> None:
     chunks = chunks_of("", [("write", {"path": "x" * 500})], "", ascii_only=True)[:-20]
     sent = [each for each in guarded(chunks, live=True, reruns=0) if "error" not in each]

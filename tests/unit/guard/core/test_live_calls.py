@@ -150,6 +150,16 @@ def test_a_call_that_the_length_cut_stays_unfinished_as_the_reason_says() -> Non
     assert not guard.verdicts[0].counts
 
 
+def test_a_call_behind_one_that_the_length_cut_has_a_place_of_its_own() -> None:
+    whole = json.dumps({"path": "b", "content": ""})
+    begun = streamed(CODE[:5000], reason=None)
+    message, _ = answered([*begun, chunk(calls(call(1, "write", whole))), chunk({}, "length")])
+    first, second = arguments_in(message)
+    assert CODE.startswith(first)
+    assert second == whole
+    assert len({each["id"] for each in message["calls"]}) == 2
+
+
 def test_a_call_that_a_stop_of_the_request_cut_ends_in_an_error() -> None:
     last = chunk({}, "stop")
     last["choices"][0]["stop_reason"] = "</div>"

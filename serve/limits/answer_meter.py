@@ -62,6 +62,7 @@ class Meter(Stage):
 
     Attributes:
         status: HTTP status of the response; 0 until there is one.
+        lost: There will be none, and no engine is at work.
         chunks: Chunks of the stream so far, without the one that holds the usage alone.
         usage: The engine's figures; None as long as it has given none that can be true.
     """
@@ -74,6 +75,7 @@ class Meter(Stage):
         self.pool = pool
         self.speculative = speculative
         self.status = 0
+        self.lost = False
         self._ids = ids
         self._kept = kept
         self.chunks = 0
@@ -96,13 +98,18 @@ class Meter(Stage):
         """Returns the usage of a stream so far by the ids of its tokens; None if they do not tell."""
         written = [] if self._ids is None else self._ids.written
         if self._kept is not None:
-            return Usage(self._kept.prompt_tokens, 0, self._kept.tokens + len(written))
+            kept = self._kept
+            return Usage(kept.prompt_tokens, 0, kept.tokens + len(written)) if written or not self.chunks else None
         prompt = [] if self._ids is None else self._ids.prompt
         return Usage(len(prompt), 0, len(written)) if prompt else None
 
     def answered(self, status: int) -> None:
         """Notes the HTTP status of the response that has begun."""
         self.status = status
+
+    def lose(self) -> None:
+        """Notes that there will be no response."""
+        self.lost = True
 
     def feed(self, frame: Frame) -> Sequence[Frame]:
         """Counts a chunk and reads its usage."""
@@ -132,6 +139,9 @@ class NullMeter(Stage):
     kept_tokens: ClassVar[int] = 0
 
     def answered(self, status: int) -> None:
+        """Does nothing."""
+
+    def lose(self) -> None:
         """Does nothing."""
 
 

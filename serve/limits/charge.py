@@ -85,7 +85,7 @@ class Charge(Struct, eq=False, gc=False):
         for meter in self._meters:
             if meter.usage is None and not self.size.streamed and status >= _BROKEN and meter not in given_up:
                 continue  # a whole answer that its engine broke off: nothing of it was delivered
-            if meter.status == _OK or (meter.status == _UNANSWERED and meter in given_up):
+            if meter.status == _OK or (meter.status == _UNANSWERED and meter in given_up and not meter.lost):
                 # The attempt before it was broken, which is not the client's fault. What an answer keeps of it was
                 # written once and read once: the client pays for the one, and the platform's part has as many.
                 rerun += delivered.input + delivered.output

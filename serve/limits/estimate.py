@@ -303,9 +303,10 @@ class Estimates:
         return tokens, most * size.answers * size.prompts
 
     def written(self, group: Group, size: RequestSize, meter: Meter) -> int:
-        """Returns the tokens in a part of a stream."""
+        """Returns the tokens in a part of a stream, with what is kept of an earlier one."""
         ratio = self._chunks.get((group[0], group[2], meter.pool, meter.speculative))
         tokens = round(meter.chunks * _CHUNK.first if ratio is None else ratio.of(meter.chunks))
+        tokens += meter.kept_tokens
         return tokens if (most := size.most_output) is None else min(tokens, most)
 
     def learn(self, group: Group, size: RequestSize, usage: Usage, meter: Meter) -> None:

@@ -385,6 +385,7 @@ class Attempts:
             posted = self._upstream.post(slot.endpoint, request.path, body, headers)
             response = await held.enter(posted)
         except _RETRIED as error:  # caught before it passes through the span
+            meter.lose()
             fail(span, error.code, error.status)
             raise
         slot.hold.begun()

@@ -6,6 +6,7 @@ from typing import Any
 
 import httpx
 import pytest
+from support.clock import until
 from support.engines import Engine, chunk, frame, streaming
 from support.stack import Stack, running
 
@@ -13,6 +14,8 @@ from serve.config.gateway import GatewayConfig
 from serve.errors import SharedStateError
 from serve.limits.accounts import Accounts
 from serve.limits.actor import LedgerActor
+from serve.routing.pool import Endpoint
+from serve.routing.remote_pool import RemotePool
 from serve.shared.link import Link, LocalLink
 
 DONE = b"data: [DONE]\n\n"
@@ -163,6 +166,22 @@ async def test_a_client_that_leaves_is_charged_for_what_it_saw() -> None:
         row = await rig.usage()
     assert (row["output"], row["unsettled"]) == (30, 1)
     assert row["input"] > 0
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_a_client_that_leaves_the_queue_is_not_charged_for_an_engine_that_was_not_there(stream: bool) -> None:
+    rig = Rig({})
+    settings = rig.config["models"]["m"]
+    settings["pools"] = dict.fromkeys(("gone", "full"), settings["pools"]["p"])
+    gone, full = (RemotePool(Endpoint("http://127.0.0.1:1", None), {}, slots=slots) for slots in (9, 1))
+    routes = {("m", "gone"): gone, ("m", "full"): full}
+    async with running(rig.config, {}, routes, accounts=rig.accounts) as stack, full.reserve():
+        asking = asyncio.ensure_future(post(stack, {**HELLO, "stream": stream}))
+        await until(lambda: full.occupancy().waiting and not gone.occupancy().held)
+        asking.cancel()
+        await until(lambda: not full.occupancy().waiting)
+    row = await rig.usage()
+    assert (row["requests"], row["input"], row["output"]) == (1, 0, 0)
 
 
 async def test_answers_tell_what_is_left() -> None:

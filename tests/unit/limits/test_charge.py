@@ -14,6 +14,8 @@ from serve.limits.charge import Charge
 from serve.limits.estimate import size_of
 from serve.request.completion import parse
 from serve.stream.line import Line
+from serve.stream.splice import AsItIs, KeptPrefix
+from serve.stream.stages import TokenIds
 
 BODY = b'{"model":"m","messages":[{"role":"user","content":"hello"}]}'
 PROMPT = int(len(b"""[{"role":"user","content":"hello"}]""") * 0.3) + 1  # of a byte of text
@@ -82,6 +84,29 @@ async def test_a_client_that_leaves_before_the_answer_is_charged_for_what_it_had
     charged.attempt(lambda: Meter("p", False))
     charged.settle(499, INVALID_SPAN)
     assert booked(there) == (PROMPT, output, 1)
+
+
+@pytest.mark.parametrize("streamed", [True, False])
+async def test_a_client_that_leaves_is_charged_for_no_attempt_that_was_over(streamed: bool) -> None:
+    there = accounts()
+    charged = await charge(there, streamed)
+    charged.attempt(lambda: Meter("p", False)).lose()
+    charged.settle(499, INVALID_SPAN)
+    assert booked(there) == (0, 0, 0)
+
+
+@pytest.mark.parametrize("ids", [None, TokenIds()])
+async def test_what_another_engine_goes_on_with_is_estimated_by_its_chunks_behind_what_is_kept(
+    ids: TokenIds | None,
+) -> None:
+    there = accounts()
+    charged = await charge(there)
+    meter = charged.attempt(lambda: Meter("p", False, ids, KeptPrefix(AsItIs(), {}, 5, 11)))
+    meter.status = 200
+    Line([meter]).feed(FRAME * 7)
+    assert charged.used(meter) == PROMPT + 5 + 2 * 7
+    charged.settle(499, INVALID_SPAN)
+    assert booked(there) == (PROMPT, 5 + 7, 1)
 
 
 async def test_an_answer_that_takes_too_long_is_charged() -> None:

@@ -8,7 +8,7 @@ from msgspec import UNSET
 
 from serve.errors import InvalidRequestError
 from serve.guard.core.expectation import Expectation, LazyRequest
-from serve.request.completion import holds, parse
+from serve.request.completion import holds, is_several, parse
 
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}}
 BODY: dict[str, Any] = {
@@ -132,3 +132,14 @@ def test_a_mark_is_found_wherever_it_stands_in_a_long_text(place: int) -> None:
     assert not holds(bytes(text), b"null")
     text[place : place + 4] = b"null"
     assert holds(bytes(text), b"null")
+
+
+@pytest.mark.parametrize(
+    ("prompt", "several"),
+    [
+        ('"p"', False), ('"[[1]]"', False), ("[1, 2]", False), ("[\n 1]", False), ('["p"]', True), ('["1", "2"]', True),
+        ("[[1], [2]]", True), ("[ [1]]", True), ("null", False),
+    ],
+)  # fmt: skip
+def test_ids_are_one_prompt_and_a_list_of_texts_or_of_lists_may_be_several(prompt: str, several: bool) -> None:
+    assert is_several(parse(b'{"model": "m", "prompt": %b}' % prompt.encode()).prompt) is several

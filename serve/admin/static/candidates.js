@@ -14,10 +14,9 @@ export function Candidates({ candidates }) {
 
 function row(each) {
   const [tone, text] = VERDICTS[each.verdict];
-  const why = each.why && html` <span class="soft">${each.why}</span>`;
   const bad = [each.candidate_bad, each.served_bad, each.both_bad].join(", ");
   return [
-    `${each.model} / ${each.pool}`, each.request_class ?? "all", html`<strong class=${tone} data-verdict=${each.verdict}>${text}</strong>${why}`,
+    `${each.model} / ${each.pool}`, each.request_class ?? "all", html`<strong class=${tone} data-verdict=${each.verdict}>${text}</strong> ${each.why}`,
     count(each.pairs), bad, points(each.difference), `${points(each.at_least)} and ${points(each.at_most)}`,
     `${seconds(each.candidate_mean_s)}, ${seconds(each.served_mean_s)}`,
   ];

@@ -14,6 +14,7 @@ from serve.config.grammar import thinking_default
 from serve.config.names import ModelNames
 from serve.errors import InvalidRequestError, ModelNotFoundError
 from serve.parsing.families import USUAL, Thinking, thinking_of
+from serve.request.beside import LONG_BODY_BYTES
 from serve.request.completion import (
     MALFORMED,
     NONE,
@@ -271,9 +272,9 @@ def _conversation_key(request: CompletionRequest, headers: Mapping[str, str]) ->
 
 def _check_of(content: Raw, check: int) -> int:
     """Returns a checksum that goes on with what a message says: its words are the same as a text and in parts, wherever
-    a cache's mark stands.
+    a cache's mark stands. Parts that are long are not read, which would hold up other requests.
     """
-    if not is_list(content):
+    if not is_list(content) or len(memoryview(content)) > LONG_BODY_BYTES:
         return crc32(content, check)
     try:
         parts = _parts(content)

@@ -93,11 +93,12 @@ def _advice(rows: Sequence[Drafts], times: StepTimes) -> dict[str, Any]:
     shown = {"drafts": now, "answers": answers, "batch": round(batch, 1)}
     told = [row for row in rows if row.counts]
     if not now or not told:
-        few = all(row.answers < LEAST_ANSWERS for row in rows)
-        of_none = (
-            f"fewer than {LEAST_ANSWERS} answers told of drafts" if few else "none told of drafts for half an hour"
-        )
-        why = of_none if now else "the pool's draft length is unknown"
+        if not now:
+            why = "the pool's draft length is unknown"
+        elif all(row.answers < LEAST_ANSWERS for row in rows):
+            why = f"fewer than {LEAST_ANSWERS} answers told of drafts"
+        else:
+            why = "none told of drafts for half an hour"
         return {**shown, "advice": "not enough evidence", "why": why}
     best = _best(told, batch, times)
     low, gain, high = _gains(told, best, batch, times)

@@ -5,7 +5,16 @@ from pathlib import Path
 from typing import Annotated, Any, Self
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
 from serve.access.key_record import KeyRecord, SecretHash
 from serve.access.principal import NO_LIMITS, Tenant
@@ -39,6 +48,39 @@ class TenantRow(_Row):
         return Tenant(name, self.weight, self.limits, self.model_limits, self.priority_ceiling)
 
 
+def _plausible(value: Any) -> Any:
+    """Returns a value that stands for a time.
+
+    Raises:
+        ValueError: It is a number that is no time which anybody means: 20270328 seconds are a day in 1970.
+    """
+    try:
+        seconds = float(value) if isinstance(value, (int, float, str)) else _EARLIEST_S
+    except ValueError:
+        return value  # a date, or nothing of the kind
+    if abs(seconds) < _EARLIEST_S:
+        raise ValueError("a date such as 2027-03-28, or seconds since 1970; this number would be long ago")
+    return value
+
+
+def _utc(value: datetime) -> datetime:
+    """Returns a time in UTC; one without a zone is in UTC already.
+
+    Raises:
+        ValueError: In UTC it is in no year from 1970 to 9999.
+    """
+    try:
+        found = value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
+    except OverflowError:
+        raise ValueError("a time of the years 1970 to 9999 in UTC") from None
+    if found.year < 1970:
+        raise ValueError("a time of the years 1970 to 9999 in UTC")
+    return found
+
+
+_Time = Annotated[datetime, BeforeValidator(_plausible), AfterValidator(_utc)]
+
+
 class KeyTerms(_Row):
     """All of a key that somebody chooses; see `KeyRecord`.
 
@@ -53,17 +95,7 @@ class KeyTerms(_Row):
     limits: Limits = NO_LIMITS
     priority_default: RequestPriority = "standard"
     priority_ceiling: RequestPriority = "interactive"
-    expires: datetime | None = None
-
-    @field_validator("expires", mode="before")
-    @classmethod
-    def _is_no_odd_number(cls, value: Any) -> Any:
-        return _plausible(value)
-
-    @field_validator("expires")
-    @classmethod
-    def _in_utc(cls, value: datetime | None) -> datetime | None:
-        return None if value is None else _utc(value)
+    expires: _Time | None = None
 
     def record(self, key_id: str, hashes: tuple[SecretHash, ...], created_s: float) -> KeyRecord:
         """Returns the key with these terms. Times are in Unix time."""
@@ -86,17 +118,7 @@ class OldHash(_Row):
     """A secret that was replaced, and the end of its validity."""
 
     hash: Hash
-    until: datetime
-
-    @field_validator("until", mode="before")
-    @classmethod
-    def _is_no_odd_number(cls, value: Any) -> Any:
-        return _plausible(value)
-
-    @field_validator("until")
-    @classmethod
-    def _in_utc(cls, value: datetime) -> datetime:
-        return _utc(value)
+    until: _Time
 
 
 class KeyRow(KeyTerms):
@@ -184,36 +206,6 @@ def key_row(key: KeyRecord) -> str:
         until = datetime.fromtimestamp(older[0].until_s, UTC)
         row["previous"] = {"hash": _PREFIX + older[0].sha256.hex(), "until": until}
     return yaml.safe_dump([row], sort_keys=False, allow_unicode=True)
-
-
-def _plausible(value: Any) -> Any:
-    """Returns a value that stands for a time.
-
-    Raises:
-        ValueError: It is a number that is no time which anybody means: 20270328 seconds are a day in 1970.
-    """
-    try:
-        seconds = float(value) if isinstance(value, (int, float, str)) else _EARLIEST_S
-    except ValueError:
-        return value  # a date, or nothing of the kind
-    if abs(seconds) < _EARLIEST_S:
-        raise ValueError("a date such as 2027-03-28, or seconds since 1970; this number would be long ago")
-    return value
-
-
-def _utc(value: datetime) -> datetime:
-    """Returns a time in UTC; one without a zone is in UTC already.
-
-    Raises:
-        ValueError: In UTC it is in no year from 1970 to 9999.
-    """
-    try:
-        found = value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
-    except OverflowError:
-        raise ValueError("a time of the years 1970 to 9999 in UTC") from None
-    if found.year < 1970:
-        raise ValueError("a time of the years 1970 to 9999 in UTC")
-    return found
 
 
 def _bytes(text: str) -> bytes:

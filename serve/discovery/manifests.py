@@ -145,7 +145,7 @@ def _listed(given: Any) -> list[str]:
 def _published(ports: Any, inside: int | str) -> tuple[str, int | str] | None:
     """Returns the host and its port that lead to one of a container; a text if only the reader's shell knows it."""
     for each in ports if isinstance(ports, list) else ():
-        address, host, first, last = _mapping(each)
+        address, host, first, last = _port_mapping(each)
         if not first.isdecimal() or not isinstance(inside, int) or not int(first) <= inside <= int(last):
             continue
         found: int | str = int(host) if host.isdecimal() else host
@@ -158,7 +158,7 @@ def _published(ports: Any, inside: int | str) -> tuple[str, int | str] | None:
     return None
 
 
-def _mapping(published: Any) -> tuple[str, str, str, str]:
+def _port_mapping(published: Any) -> tuple[str, str, str, str]:
     """Returns the address and the port of the host, and the first and the last port of the container."""
     if isinstance(published, Mapping):
         target = str(published.get("target"))

@@ -67,7 +67,9 @@ class MediaRules:
             InvalidRequestError: An engine would fetch from a host that is not listed, or load embeddings.
         """
         try:
-            for content in filter(_may_name_media, contents):
+            for content in contents:
+                if not _holds_any(content, _MEDIA_MARKS):
+                    continue
                 for part in decode(_parts, content):
                     if isinstance(part, _Part):
                         self._check_part(part)
@@ -112,15 +114,14 @@ def _is_data(url: Raw) -> bool:
     return bytes(memoryview(url)[:6]).lower() == b'"data:'
 
 
-def _may_name_media(content: Raw) -> bool:
+def _holds_any(content: Raw, marks: Iterable[bytes]) -> bool:
     parts = bytes(content)
-    return any([holds(parts, mark) for mark in _MEDIA_MARKS])
+    return any([holds(parts, mark) for mark in marks])
 
 
 def has_images(content: Raw) -> bool:
     """Returns whether a list of parts holds a picture or a video; True for one that cannot be read."""
-    parts = bytes(content)
-    if not any([holds(parts, mark) for mark in _IMAGE_MARKS]):
+    if not _holds_any(content, _IMAGE_MARKS):
         return False
     try:
         return any([isinstance(part, _Part) and _is_image(part) for part in decode(_parts, content)])

@@ -134,7 +134,7 @@ def _is_null(value: Raw) -> bool:
 
 def _says_nothing(value: Raw) -> bool:
     """Returns whether a text is missing, null or empty."""
-    return value is NONE or bytes(memoryview(value)[:5]) in (b"null", b'""')
+    return value is NONE or _is_null(value) or bytes(memoryview(value)[:3]) == b'""'
 
 
 def _renamed(messages: bytes | Raw, name: ReasoningField, mark: bytes) -> bytes | None:

@@ -1,11 +1,12 @@
 """Pairs of answers to the same request, one that was served and one of a candidate pool; and the verdict on them. Pure.
 
 A pair's difference is 1 if only the candidate's answer was bad, -1 if only the other was, 0 if neither was. Pairs of
-which both were bad say nothing of the candidate, and are left out. Whoever stakes a
-fixed share of a capital on the mean difference being above a bound can't gain in expectation while it is not, so that
-the capital reaches 1/alpha with probability alpha at most, at all looks together (Ville's inequality; Waudby-Smith and
-Ramdas, "Estimating means of bounded random variables by betting", JRSS B 86(1), 2024). With three outcomes the capital
-depends on their numbers alone, so that replicas add theirs.
+which both were bad say nothing of the candidate, and are left out.
+
+Whoever stakes a fixed share of a capital on the mean difference being above a bound can't gain in expectation while it
+is not, so that the capital reaches 1/alpha with probability alpha at most, at all looks together (Ville's inequality;
+Waudby-Smith and Ramdas, "Estimating means of bounded random variables by betting", JRSS B 86(1), 2024). With three
+outcomes the capital depends on their numbers alone, so that replicas add theirs.
 """
 
 from __future__ import annotations

@@ -29,7 +29,6 @@ class ChoiceGuard:
         calls: Guards the calls.
         log: All that was found so far, of which `defects` is the list.
         cut: True if the request's own limits ended the choice: its length, or a text at which it asked to stop.
-        by_length: True if its length did.
         ended: True once a finish reason has come.
         thinks: True if the text that came last is a thought, of which an end may wait.
     """
@@ -39,7 +38,6 @@ class ChoiceGuard:
         tolerates: frozenset[Severity], *, live: bool = False, hasty: bool = False,
     ) -> None:  # fmt: skip
         self.cut = False
-        self.by_length = False
         self.ended = False
         self.thinks = False
         self._expected = expectation
@@ -53,6 +51,11 @@ class ChoiceGuard:
         self._check = CallCheck(expectation, settings, index)
         self.calls = CallGuard(self._check, view, log, single=expectation.single, live=live, hasty=hasty)
         self._texts = TextGuard(expectation, settings, view, log)
+
+    @property
+    def by_length(self) -> bool:
+        """True if the limit of tokens ended the choice."""
+        return self._reason == "length"
 
     @property
     def perhaps_cut(self) -> bool:
@@ -83,7 +86,6 @@ class ChoiceGuard:
         """Returns what may go out now; the finish reason and what `stop_of` returns come with the last delta."""
         if finish_reason is not None:
             self._reason, self._stop = finish_reason, stop
-            self.by_length = finish_reason == "length"
             self.cut = self.by_length or (stop is not None and self._expected.stops_at(stop))
         if tokens is not None:
             self._tokens.append(tokens)

@@ -61,7 +61,7 @@ class Arrival:
 
     @property
     def streamed(self) -> bool:
-        """Whether the request asks for a stream."""
+        """True if the request asks for a stream."""
         return b'"stream": true' in self.body or b'"stream":true' in self.body
 
     async def raw(self, data: bytes) -> None:

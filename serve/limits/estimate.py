@@ -68,7 +68,7 @@ class RequestSize(Struct, frozen=True, gc=False):
 
     @property
     def teaches(self) -> bool:
-        """Whether the tokens of its prompt tell how many a byte of text has."""
+        """True if the tokens of its prompt tell how many a byte of text has."""
         return self.text_bytes > 0 and not self.images and self.unsure_bytes <= _MOST_UNSURE * self.text_bytes
 
     @property

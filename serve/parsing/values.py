@@ -239,7 +239,7 @@ def stated_types(schema: Schema | None, root: Schema | None) -> frozenset[str]:
 
 
 class _Types(NamedTuple):
-    """What a schema says of types.
+    """The types that a schema allows.
 
     Attributes:
         names: The types that it names.

@@ -1,6 +1,8 @@
 """What an engine has in its prefix cache of one tenant's prompts serves no other, and its own as before."""
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ from serve.gateway.ingress import GatewayReplica
 
 ENGINE = {"model": "m", "grammar": "qwen3_coder", "economics": {}}
 SYSTEM = {"role": "system", "content": "You are told everything about the plans of our company. " * 200}
+MESSAGES = [SYSTEM, {"role": "user", "content": "hello"}]
 
 
 async def hits(engine: str) -> float:
@@ -32,15 +35,30 @@ async def counted(engine: str, name: str) -> float:
     return sum(sample.value for sample in samples if sample.name.endswith(f"{name}_total"))
 
 
-async def cached(engine: str, url: str, token: str, salt: str | None = None) -> float:
-    before = await hits(engine)
-    body = {"model": "m", "messages": [SYSTEM, {"role": "user", "content": "hello"}], "cache_salt": salt}
+async def ask(url: str, token: str, body: dict[str, Any]) -> None:
     async with (
         aiohttp.ClientSession(headers={"authorization": f"Bearer {token}"}) as session,
-        session.post(f"{url}/v1/chat/completions", json=body) as response,
+        session.post(f"{url}/v1/chat/completions", json={**body, "messages": MESSAGES}) as response,
     ):
         assert response.status == 200, await response.text()
+
+
+async def cached(engine: str, url: str, token: str, salt: str | None = None) -> float:
+    before = await hits(engine)
+    await ask(url, token, {"model": "m", "cache_salt": salt})
     return await hits(engine) - before
+
+
+@asynccontextmanager
+async def gateway(folder: Path, config: dict[str, Any]) -> AsyncIterator[tuple[str, list[str]]]:
+    """Yields the URL of a gateway, and the tokens of three keys: two of the tenant `red`, and one of `blue`."""
+    store = KeyStore(folder)
+    tokens = [store.create(KeyTerms(tenant=tenant)).token for tenant in ("red", "red", "blue")]
+    store.close()
+    replica = GatewayReplica(config, [])
+    async with listening(replica.app(), replica.hot) as data:
+        await replica.access.refresh()
+        yield data.url, tokens
 
 
 @pytest.mark.parametrize(("setting", "shared"), [("tenant", False), ("off", True)])
@@ -53,17 +71,12 @@ async def test_a_tenants_prompts_are_in_its_own_cache_alone(tmp_path: Path, sett
             "quarantine": {"reference_share": 0},
             "access": {"mode": "required", "state_dir": str(tmp_path), "cache_salt": setting},
         }
-        store = KeyStore(tmp_path)
-        red, other, blue = (store.create(KeyTerms(tenant=tenant)).token for tenant in ("red", "red", "blue"))
-        store.close()
-        replica = GatewayReplica(config, [])
-        async with listening(replica.app(), replica.hot) as data:
-            await replica.access.refresh()
-            assert await cached(engine.url, data.url, red) == 0
-            assert await cached(engine.url, data.url, other) > 1000, "a tenant's keys share its cache"
-            assert (await cached(engine.url, data.url, blue) > 1000) is shared
-            assert (await cached(engine.url, data.url, blue, "red's") > 1000) is shared
-            assert await cached(engine.url, data.url, blue, "red's") > 1000, "its own salt is its own cache"
+        async with gateway(tmp_path, config) as (url, (red, other, blue)):
+            assert await cached(engine.url, url, red) == 0
+            assert await cached(engine.url, url, other) > 1000, "a tenant's keys share its cache"
+            assert (await cached(engine.url, url, blue) > 1000) is shared
+            assert (await cached(engine.url, url, blue, "red's") > 1000) is shared
+            assert await cached(engine.url, url, blue, "red's") > 1000, "its own salt is its own cache"
 
 
 async def test_a_copy_for_a_candidate_is_in_its_tenants_own_cache_as_well(tmp_path: Path) -> None:
@@ -82,21 +95,11 @@ async def test_a_copy_for_a_candidate_is_in_its_tenants_own_cache_as_well(tmp_pa
             "policy": {"advisories": NO_ADVISORIES},
             "access": {"mode": "required", "state_dir": str(tmp_path)},
         }
-        store = KeyStore(tmp_path)
-        red, other, blue = (store.create(KeyTerms(tenant=tenant)).token for tenant in ("red", "red", "blue"))
-        store.close()
-        replica = GatewayReplica(config, [])
-        async with listening(replica.app(), replica.hot) as data:
-            await replica.access.refresh()
+        async with gateway(tmp_path, config) as (url, (red, other, blue)):
             found = []
             for token in (red, other, blue):
                 before = await counted(candidate.url, "prefix_cache_queries"), await hits(candidate.url)
-                body = {**tools_request(model="m"), "messages": [SYSTEM, {"role": "user", "content": "hello"}]}
-                async with (
-                    aiohttp.ClientSession(headers={"authorization": f"Bearer {token}"}) as session,
-                    session.post(f"{data.url}/v1/chat/completions", json=body) as response,
-                ):
-                    assert response.status == 200, await response.text()
+                await ask(url, token, tools_request(model="m"))
                 async with asyncio.timeout(20):
                     while True:
                         if await counted(candidate.url, "prefix_cache_queries") > before[0]:

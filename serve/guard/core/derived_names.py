@@ -198,7 +198,7 @@ def _is_other_spelling(slip: Slip) -> bool:
 
 
 def _is_longer_or_shorter(slip: Slip) -> bool:
-    """What stands before or behind a name, or not: `US91488179` for `91488179`, a path from another folder."""
+    """Returns whether only more or less stands before or behind: `US91488179`, a path from another folder."""
     if slip.said and slip.meant:
         return False
     if _is_uneven(slip) or _is_other_sign(slip) or _is_fused(slip) or _has_stray_beginning(slip):
@@ -446,7 +446,7 @@ def _is_other_word(slip: Slip, *, creates: bool) -> bool:
 
 
 def _is_of_file(slip: Slip, creates_file: bool) -> bool:
-    """What a file says shortly on purpose, and a path of a new file that differs in its name or has other folders."""
+    """Returns whether a file says it shortly on purpose, or it is a new file's path with another name or folders."""
     if not slip.said and not (slip.before and slip.behind):
         return True
     in_name = "/" not in slip.behind and not is_opaque(slip)

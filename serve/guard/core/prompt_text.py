@@ -164,7 +164,7 @@ class PromptText:
 
     @cached_property
     def _escapes_strokes(self) -> bool:
-        """Whether the encoder puts a backslash before strokes, as PHP's does; one that does it does it always."""
+        """True if the encoder puts a backslash before strokes, as PHP's does; one that does it does it always."""
         at = self.body.find(b"/")
         return at > 0 and self.body[at - 1 : at] == b"\\"
 

@@ -17,7 +17,8 @@ from serve.errors import InvalidRequestError
 TOOL_SEARCH = "tool_search"
 CUSTOM_INPUT = "input"  # the one parameter of a custom tool's function
 _BEFORE_TEXT = re.compile(rf'\s*{{\s*"{CUSTOM_INPUT}"\s*:\s*"')
-_TEXT = re.compile(r'(?:[^"\\]|\\["\\/bfnrt]|\\u[0-9a-fA-F]{4})*+')  # whole characters
+# Whole characters; four times, not `{4}`, for Python before 3.11.5 (see `_ESCAPES` in `json_prefix`).
+_TEXT = re.compile(r'(?:[^"\\]|\\["\\/bfnrt]|\\u[0-9a-fA-F][0-9a-fA-F][0-9a-fA-F][0-9a-fA-F])*+')
 _NAME_LIMIT = 64  # characters, OpenAI's own
 _DIGEST = 12
 _PLAIN_CHOICES = ("auto", "none", "required")  # some clients send them as objects

@@ -12,7 +12,11 @@ import msgspec
 # (vllm-project/vllm#38696, #55313); whoever indents a document needs a few dozen.
 MOST_SPACE = 512
 _PLAIN = re.compile(r'[^"\\\x00-\x1f]*')
-_ESCAPES = re.compile(r'(?:\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})[^"\\\x00-\x1f]*+)*+')
+# Before Python 3.11.5 a group repeated with `*+` must not move ahead before it fails (python/cpython#106052): its
+# alternatives are whole, `(?!)` keeps the compiler from reading what they begin with once for both.
+_ESCAPES = re.compile(
+    r'(?:\\["\\/bfnrt][^"\\\x00-\x1f]*+|(?!)|\\u[0-9a-fA-F][0-9a-fA-F][0-9a-fA-F][0-9a-fA-F][^"\\\x00-\x1f]*+)*+'
+)
 _MOST_OPEN = 500  # brackets; no tool takes arguments as deep, and parsers give up at about 900
 _SPACES = " \t\n\r"
 _SPACE = re.compile(f"[{_SPACES}]*")

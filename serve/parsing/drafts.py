@@ -28,6 +28,7 @@ class DraftingParser:
         self._settled = "end_think" not in self._parser.machine.lexicon.kinds.values()
         self._pieces: list[str] = []  # of the output behind the last draft
         self._length = self._begin = 0  # of the output so far, and where these begin
+        self._behind_marker = 0  # the place; what no marker is may come in any pieces
         self._held: list[Event] | None = None  # from the end on that a call has made of the thoughts
 
     def feed(self, text: str) -> list[Event]:
@@ -40,7 +41,7 @@ class DraftingParser:
 
     def finish(self) -> list[Event]:
         """Returns the events of what was held back."""
-        events = self._sift(self._parser.finish(), self._length)
+        events = self._sift(self._parser.finish())
         if self._held is None:
             return events
         held, self._held = self._held, None
@@ -49,17 +50,18 @@ class DraftingParser:
     def _step(self, text: str) -> list[Event]:
         if self._settled:
             return self._parser.feed(text)
-        begin = self._length
         self._pieces.append(text)
         self._length += len(text)
         events = self._parser.feed(text)
         machine = self._parser.machine
-        if machine.reasoning_end is None and machine.out.wrote_reasoning and not machine.out.calls:
-            return events  # of thoughts that go on
-        return self._sift(events, begin)
+        if machine.reasoning_end is not None or machine.out.calls or not machine.out.wrote_reasoning:
+            events = self._sift(events)  # else they are of thoughts that go on
+        if text.endswith(">"):
+            self._behind_marker = self._length
+        return events
 
-    def _sift(self, events: list[Event], begin: int) -> list[Event]:
-        """Returns what may go out, once a step that begins at a place has brought events."""
+    def _sift(self, events: list[Event]) -> list[Event]:
+        """Returns what may go out, once a step has brought events."""
         machine = self._parser.machine
         if machine.reasoning_end is None:
             if machine.out.wrote_content or machine.out.calls:
@@ -73,7 +75,7 @@ class DraftingParser:
             ready, self._held = events[: machine.reasoning_events], []
             events = events[machine.reasoning_events :]
         self._held += events
-        words = self._words(events, begin)
+        words = self._words(events)
         if words is not None and any(isinstance(event, CallStart) for event in self._held):
             return [*ready, *self._think_on(machine.reasoning_end, words)]
         if words is None and machine.open_thought:
@@ -85,12 +87,11 @@ class DraftingParser:
     def _settle(self) -> None:
         self._settled, self._held, self._pieces = True, None, []
 
-    @staticmethod
-    def _words(events: Sequence[Event], begin: int) -> int | None:
+    def _words(self, events: Sequence[Event]) -> int | None:
         """Returns the place from which on there is more than calls; None if there is nothing more."""
         for event in events:
             if isinstance(event, Content) and not event.text.isspace():
-                return begin
+                return self._behind_marker
             if isinstance(event, Fault) and event.violation.kind == "stray_text" and event.violation.index is None:
                 return event.violation.position
         return None
@@ -99,7 +100,7 @@ class DraftingParser:
         """Makes a draft a part of the thoughts, and reads on behind it."""
         text, begin = "".join(self._pieces), self._begin
         self._held, self._pieces = None, []
-        self._length = self._begin = end
+        self._length = self._begin = self._behind_marker = end
         self._parser = self._open()
         self._parser.machine.think_on(text[start - begin : end - begin], end)
         return self.feed(text[end - begin :])

@@ -63,6 +63,15 @@ def test_thoughts_that_never_end_make_no_call_that_they_go_on_behind(grammar: st
     assert (message.reasoning, message.content, message.tool_calls) == (thoughts, None, ())
 
 
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("grammar", ["qwen3_coder", "step3p5", "mimo", "nemotron_v3"])
+def test_thoughts_end_behind_a_draft_and_a_call_that_only_begins(grammar: str, size: int) -> None:
+    thoughts = f"I plan it.{WRITTEN[grammar]}<tool_call>"
+    message = read(grammar, *cut(f"{thoughts}\n</think>\n\nIt is done.", size))
+    assert (message.reasoning, (message.content or "").strip()) == (thoughts, "It is done.")
+    assert message.tool_calls == ()
+
+
 @pytest.mark.parametrize("grammar", SPEAKING)
 def test_a_call_behind_thoughts_streams_as_it_comes(grammar: str) -> None:
     parser = DraftingParser(lambda: StreamParser(grammar, WRITE, True))

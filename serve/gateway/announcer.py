@@ -21,11 +21,6 @@ class Announcer:
     """Serves the operators' routes of one replica to whoever has its key, and tells the admin API address and key.
 
     HAProxy does not know the port. The key travels through Ray's own channel between deployments, or not at all.
-
-    Args:
-        admin_api: The way to the admin API.
-        replica: The name of this replica.
-        app: Serves the operators' routes.
     """
 
     def __init__(self, admin_api: Link, replica: str, app: fastapi.FastAPI) -> None:

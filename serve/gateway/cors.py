@@ -26,13 +26,7 @@ def with_cors(app: AsgiApp, origins: Sequence[str]) -> AsgiApp:
 
 
 class InferenceCors:
-    """ASGI middleware: `with_cors` for the inference routes of an app.
-
-    Args:
-        app: Serves all routes.
-        origins: The sites, or `*`.
-        paths: Inference routes beside the models.
-    """
+    """ASGI middleware: `with_cors` for the inference routes of an app, which are those of the models beside `paths`."""
 
     def __init__(self, app: ASGIApp, origins: Sequence[str], paths: Collection[str]) -> None:
         self._app = app

@@ -13,9 +13,6 @@ class Deadlines:
     """Ends everything that takes longer than a limit.
 
     All deadlines share one timer: as each is as long as the others, the oldest is the first to pass.
-
-    Args:
-        timeout_s: How long the body of a deadline may take.
     """
 
     def __init__(self, timeout_s: float) -> None:
@@ -54,13 +51,7 @@ class Deadline(AbstractContextManager[None]):
     """Cancels its body when the time is up, and then raises `TimeoutError` where the body ends.
 
     It does for the task that enters it what `asyncio.timeout` does, without a timer of its own, states to be asked for
-    and times to be changed.
-
-    Args:
-        deadlines: Say when it is over.
-
-    Attributes:
-        ends_s: By the event loop's clock; set by `deadlines`.
+    and times to be changed. `Deadlines` sets when it ends, by the event loop's clock.
     """
 
     __slots__ = ("_cancelling", "_deadlines", "_over", "_task", "ends_s")

@@ -59,17 +59,6 @@ _PAGE_HEADERS = {"content-security-policy": "default-src 'none'", "x-content-typ
 
 
 class GatewayApi:
-    """The endpoints of one gateway replica.
-
-    Args:
-        config: The gateway's configuration.
-        scale: Says which pools may sleep.
-        gateway: Decides requests.
-        pools: All pools.
-        updates: Knows what engines report, and whether an update of the policy was refused.
-        metrics: Of the replica.
-    """
-
     def __init__(
         self,
         config: GatewayConfig,
@@ -131,11 +120,7 @@ class GatewayApi:
         return model_info(found) if VERSION_HEADER in request.headers else found
 
     def max_model_len(self, model: str) -> int | None:
-        """Returns the longest request that every pool of a model takes; None if no pool's limit is known.
-
-        Args:
-            model: Its name or an alias, with or without the suffix `:nospec`.
-        """
+        """Returns the longest request that every pool of a model takes, given any of its names; None if unknown."""
         name = self._resolve(model)
         facts = self._updates.facts
         lengths = [
@@ -234,14 +219,7 @@ async def explanation(
     gateway: Gateway, body: bytes, headers: Mapping[str, str], api: str = "chat", principal: Principal = ANONYMOUS
 ) -> tuple[dict[str, Any], str]:
     """Returns the decision for a request and the evidence for it, as `Gateway` would decide now. No engine is asked,
-    nothing is counted, and chance does not draw: what it may draw is told.
-
-    Args:
-        gateway: Whose policy and load decide.
-        body: The request's.
-        headers: From `request_headers`.
-        api: `chat`, which includes text completions, or the name of a dialect.
-        principal: Who asks.
+    nothing is counted, and chance does not draw: what it may draw is told. `api` is as of `as_chat`.
 
     Raises:
         GatewayError: The request is wrong.

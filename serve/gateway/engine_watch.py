@@ -60,15 +60,8 @@ async def addresses_of(url: str) -> list[str]:
 
 
 class PoolWatch:
-    """Watches one remote pool.
-
-    Args:
-        label: `model/pool`, for the log.
-        pool: The pool; takes which addresses may be used.
-        stated: Its facts, as configured.
-        adopt: Takes facts that hold now.
-        changed: Called when an engine is another one than before.
-        look_up: Tells the pool's addresses; None if they never change.
+    """Watches one remote pool, of which some facts are stated. `adopt` takes those that hold now, `changed` is called
+    when an engine is another one than before, and `look_up` tells the pool's addresses; None if they never change.
     """
 
     def __init__(
@@ -180,14 +173,7 @@ class PoolWatch:
 
 
 class EngineWatch:
-    """Watches all remote pools.
-
-    Args:
-        config: The gateway's.
-        pools: All pools.
-        learn: Takes facts that hold now, by pool.
-        metrics: Get the number of changes.
-    """
+    """Watches all remote pools; `learn` takes their facts that hold now."""
 
     def __init__(self, config: GatewayConfig, pools: Mapping[PoolKey, Pool], learn: Learn, metrics: Metrics) -> None:
         self._changes = Counter[PoolKey]()

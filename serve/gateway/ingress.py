@@ -60,21 +60,9 @@ _FULL_COLLECTIONS = 1000
 
 
 class GatewayReplica:
-    """The HTTP side of one gateway replica; `serve.app` wraps it as the Ray Serve ingress.
-
-    Args:
-        config: A `GatewayConfig` as a mapping.
-        pools: (model, pool, handle) of every pool that runs in this cluster.
-        admin_api: The admin API, in Ray or in this process; None if there is none, as in tests.
-
-    Attributes:
-        access: Says who may ask.
-        accounts: Limits and usage.
-        load: The load of the pools.
-        updates: Keeps the policy true to its sources.
-        pools: All pools, by model and pool name.
-        allowance: Bounds connections and the bytes of requests' bodies.
-        telemetry: Spans, metrics and the request log.
+    """The HTTP side of one gateway replica; `serve.app` wraps it as the Ray Serve ingress. It is given a
+    `GatewayConfig` as a mapping, (model, pool, handle) of every pool that runs in this cluster, and the admin API, in
+    Ray or in this process; None if there is none, as in tests.
     """
 
     def __init__(

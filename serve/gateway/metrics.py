@@ -16,16 +16,8 @@ _LAG_BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.
 
 
 class ReplicaMetrics:
-    """Shows the occupancy of every pool, and how the replica itself is.
-
-    Args:
-        metrics: Get the metrics.
-        scale: Says how many replicas each pool should have.
-        pools: All pools.
-        allowance: Counts the bytes of requests' bodies.
-        refused_update: Returns why the last update of the policy was refused; None if it was adopted.
-        advisories_age_days: Returns the days since the advisories were last gone through; None if nobody has said.
-        failures: How often each part has failed, by its name.
+    """Shows the occupancy of every pool, and how the replica itself is. `refused_update` is None if the last one was
+    adopted, the age of the advisories if nobody has said it; failures are by the names of parts.
     """
 
     def __init__(

@@ -61,24 +61,7 @@ _NO_MEMORY = "The gateway has no memory left for this request; try again, or wit
 
 
 class Gateway:
-    """Routes requests to pools.
-
-    Args:
-        config: The gateway's configuration.
-        live: The policy in force.
-        pools: The pools by model and pool name.
-        upstream: HTTP to the replicas.
-        telemetry: Spans and metrics.
-        sink: Gets what the guard finds.
-        load: The load of the pools, an attribute as well.
-        authenticate: Returns the principal of a request, given its headers, or refuses it.
-        accounts: Limits and usage.
-        transcripts: Keeps what was sent for requests that were rerun.
-        shadows: Get copies of requests.
-
-    Attributes:
-        journal: The last requests.
-    """
+    """Routes requests to pools. `sink` gets what the guard finds, and `shadows` get copies of requests."""
 
     def __init__(
         self,

@@ -46,16 +46,9 @@ class Sources:
 class PolicyUpdates:
     """Compiles the policy again whenever one of its sources changes.
 
-    A bad update is refused and the old policy stays: an operator's typing error must not take the gateway down.
-
-    Args:
-        config: The gateway's; its policy is in force.
-        sources: As read for that policy.
-        scale: Gets the least replicas that come with an update.
-        pools: All pools, whose engines report facts.
-        adopt: Puts another policy in force.
-        switch_load: Takes `policy.load`, or raises `ConfigError`, so that the update is refused.
-        shadows: Get what candidates' engines report: for decisions there are no such pools.
+    A bad update is refused and the old policy stays: an operator's typing error must not take the gateway down. The
+    policy of the configuration is in force, from the sources that are given. `switch_load` raises `ConfigError` to
+    refuse an update; `shadows` get what candidates' engines report, as for decisions there are no such pools.
 
     Attributes:
         facts: What running replicas have reported so far, by pool; it changes in place.

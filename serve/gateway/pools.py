@@ -61,11 +61,8 @@ async def reported_facts(pool: Pool) -> dict[str, Any] | None:
 
 
 class Scale:
-    """The least replicas by pool.
-
-    Args:
-        config: Says them, unless Ray Serve has set others since: `specgate deploy` leaves out of the gateway's own
-            configuration what may change in place.
+    """The least replicas by pool: those of the configuration, unless Ray Serve has set others since. What may change in
+    place, `specgate deploy` leaves out of the gateway's own configuration.
     """
 
     def __init__(self, config: GatewayConfig) -> None:

@@ -58,14 +58,8 @@ class Leases:
     A request takes over an idle slot. If there is none, it waits for a new reservation or the slot of a request that
     ends; both go to whoever is next in the queue (docs/adr/0053). Reservations that are not interchangeable serve the
     requests that made them, and only slots that are handed on go by the queue: without an idle timeout, and behind
-    requests longer than `MAX_AGE_S`, the order is that in which the replicas answer.
-
-    Args:
-        terms: How requests wait.
-        label: `model/pool`, for messages.
-        idle_timeout_s: How long an idle slot is kept; with 0, slots are never reused.
-        interchangeable: Reservations name no replica, so that any request may have what another one reserved.
-        slots: Returns the slots of the pool; None if that is unknown.
+    requests longer than `MAX_AGE_S`, the order is that in which the replicas answer. With an idle timeout of 0, slots
+    are never reused.
 
     Attributes:
         queue: Who waits, and who is next.
@@ -109,13 +103,8 @@ class Leases:
         return len(self._all)
 
     def hold(self, reserve: Reserve, url: str = "", asker: Asker = ANONYMOUS, avoid: frozenset[str] = NOWHERE) -> Hold:
-        """Returns a hold on a slot.
-
-        Args:
-            reserve: Makes a new reservation.
-            url: The replica that is wanted; an idle slot of another one is not taken. Empty: any.
-            asker: On whose behalf.
-            avoid: Replicas of which no idle slot is taken, and for which `reserve` does not ask.
+        """Returns a hold on a slot: an idle one of the replica that is wanted, or of any without a URL, but of none to
+        avoid; or else one that `reserve` makes a reservation for.
 
         Raises:
             GatewayError: On entering the hold: as raised by `reserve`, or the wait was refused or timed out.
@@ -195,32 +184,22 @@ class Leases:
         while len(self._reservations) < self._room.eligible:
             reserving = asyncio.create_task(self._reserve())
             self._reservations[reserving] = None
-            reserving.add_done_callback(self._on_any_reserved)
+            reserving.add_done_callback(partial(self._on_reserved, None))
 
-    def _on_any_reserved(self, reserving: asyncio.Task[Lease]) -> None:
-        """Gives a slot to whoever is next."""
+    def _on_reserved(self, place: Place[Lease] | None, reserving: asyncio.Task[Lease]) -> None:
+        """Gives a slot to who asked for its replica or, without a place, to whoever is next."""
         self._reservations.pop(reserving, None)
         if reserving.cancelled():
             return
-        if (error := reserving.exception()) is not None:
+        if (error := reserving.exception()) is None:
+            lease = reserving.result()
+            self._all.add(lease)
+            if not (self._room.hand_out(lease) if place is None else self._room.give(place, lease)):
+                self._pass_on(lease)
+        elif place is None:
             self._room.refuse_one(error)
-            return
-        lease = reserving.result()
-        self._all.add(lease)
-        if not self._room.hand_out(lease):
-            self._pass_on(lease)
-
-    def _on_reserved(self, place: Place[Lease], reserving: asyncio.Task[Lease]) -> None:
-        """Gives a slot to who asked for its replica."""
-        if reserving.cancelled():
-            return
-        if (error := reserving.exception()) is not None:
+        else:
             self._room.refuse(place, error)
-            return
-        lease = reserving.result()
-        self._all.add(lease)
-        if not self._room.give(place, lease):
-            self._pass_on(lease)
 
     def _pass_on(self, lease: Lease) -> None:
         """Hands a slot to the request that is next, or keeps it for one that comes."""

@@ -46,11 +46,7 @@ ANONYMOUS = Asker("default")
 
 
 class Turn:
-    """One request's turn, and the charge to its tenant for it.
-
-    Args:
-        class_: Where it is charged.
-        asker: Whose it is; its cost is charged until `settle` tells another one.
+    """One request's turn, and the charge to its tenant for it: the asker's cost, until `settle` tells another one.
 
     Attributes:
         used: Returns what the request has used, in the unit of `Asker.cost`; None if nobody measures that.
@@ -91,11 +87,7 @@ class ReservedSlots:
 
     What is reserved for a class is for those above it as well. Requests of a class and those below share the rest:
     gateway replicas that take from the same slots divide it by what they want, so that none of it is idle for long.
-    `waiting` is how many wait, by class.
-
-    Args:
-        shares: Of the pool's slots, by the class for which they are reserved; the last class has none.
-        slots: Returns the slots that gateway replicas divide; None if their number is unknown, and nothing is reserved.
+    `waiting` is how many wait, by class. While the number of slots is unknown (None), nothing is reserved.
     """
 
     def __init__(self, shares: Mapping[ReservedClass, float], slots: Callable[[], int | None]) -> None:
@@ -153,10 +145,6 @@ class ReservedSlots:
 
 class ClassQueue(Generic[T]):
     """The items of one class of priority.
-
-    Args:
-        rank: Of the class.
-        reserved: Counts the slots that its items get; None if nobody wants to know.
 
     Attributes:
         waiting: By tenant, oldest first; tenants without an item are not in it.
@@ -278,11 +266,8 @@ class QueueReport:
 class FairQueue(Generic[T]):
     """Items that wait, each for an asker.
 
-    Classes are served in strict order. Within a class tenants share by weight, and a tenant's oldest item is first.
-
-    Args:
-        starve_s: After so many seconds in a class, an item moves to the end of the class above.
-        reserved: Slots that are kept for higher classes; None if none are.
+    Classes are served in strict order. Within a class tenants share by weight, and a tenant's oldest item is first. An
+    item that has been in a class for `starve_s` moves to the end of the class above.
     """
 
     def __init__(self, starve_s: float, reserved: ReservedSlots | None = None) -> None:

@@ -22,9 +22,6 @@ class Outages:
 
     One that did not answer is out for two seconds, and twice as long each time it fails again within a minute after it
     was back. Nothing asks whether it has recovered: the next request to it finds out.
-
-    Args:
-        clock: Monotonic seconds.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:

@@ -133,11 +133,7 @@ class Pool(Protocol):
         ...
 
     def reserve(self, affinity: Affinity = NO_AFFINITY, asker: Asker = ANONYMOUS) -> Hold:
-        """Returns a hold on a slot of one replica.
-
-        Args:
-            affinity: What ties the request to a replica, which balanced pools don't ask, and which ones it avoids.
-            asker: On whose behalf, which decides who is next where requests wait.
+        """Returns a hold on a slot of one replica. Balanced pools ask no affinity but for the replicas to avoid.
 
         Raises:
             OverloadedError: On entering the hold: too many requests are waiting already.

@@ -22,11 +22,7 @@ _KEPT_BLOCKS = 8192  # for each replica, about two million tokens
 
 
 class PrefixIndex:
-    """The blocks that each replica was sent.
-
-    Args:
-        kept_blocks: For each replica; those that were not sent for longest are forgotten.
-    """
+    """The blocks that each replica was sent; if there are too many of one, those not sent for longest are forgotten."""
 
     def __init__(self, kept_blocks: int = _KEPT_BLOCKS) -> None:
         self._kept_blocks = kept_blocks
@@ -99,11 +95,8 @@ def _cut(texts: Sequence[bytes]) -> Iterator[bytes]:
 
 
 class PrefixPlacement:
-    """Chooses replicas by what they were sent, and by what they still have to do.
-
-    Args:
-        slots: Returns the slots of each running replica, by URL.
-        known: Returns the URLs of all replicas that may still have what they were sent; None for those that run.
+    """Chooses replicas by what they were sent, and by what they still have to do. `slots` are those of each running
+    replica; `known` are all replicas that may still have what they were sent, by default those that run.
     """
 
     def __init__(
@@ -138,15 +131,7 @@ class PrefixPlacement:
 
 
 class Placed(AbstractContextManager[None]):
-    """A request on the replica that serves it.
-
-    Args:
-        url: Of the replica.
-        blocks: Of its prompt.
-        index: Learns what the replica was sent.
-        requests: Counts requests by URL.
-        waiting_blocks: Counts blocks that are yet to be computed, by URL.
-    """
+    """A request on the replica that serves it. Requests, and blocks that are yet to be computed, are counted by URL."""
 
     def __init__(
         self,
@@ -187,13 +172,7 @@ def _count(counts: Counter[str], url: str, change: int) -> None:
 
 
 class PlacedHold(Hold):
-    """A hold whose request is counted where it has its slot.
-
-    Args:
-        hold: On the slot.
-        placement: Counts it.
-        blocks: Of its prompt.
-    """
+    """A hold whose request is counted where it has its slot."""
 
     def __init__(self, hold: Hold, placement: PrefixPlacement, blocks: Sequence[int]) -> None:
         self._hold = hold

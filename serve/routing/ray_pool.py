@@ -30,14 +30,9 @@ _routers: WeakValueDictionary[tuple[str, str], Any] = WeakValueDictionary()
 
 
 class RayPool:
-    """A pool of replicas in this Ray cluster.
-
-    Args:
-        label: `model/pool`, for messages.
-        handle: The pool's deployment.
-        terms: How requests wait for a slot; Ray Serve counts how many do.
-        routing: As in the pool's configuration. `sticky`: the replicas are on a hash ring, on which every session has
-            its place (docs/adr/0019). `prefix`: each prompt goes where its beginning is (docs/adr/0045).
+    """A pool of replicas in this Ray cluster, whose Ray Serve counts how many requests wait. With `sticky` routing, the
+    replicas are on a hash ring, on which every session has its place (docs/adr/0019); with `prefix`, each prompt goes
+    where its beginning is (docs/adr/0045).
     """
 
     def __init__(self, label: str, handle: DeploymentHandle, terms: WaitingTerms, routing: str = "balanced") -> None:

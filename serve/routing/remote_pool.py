@@ -32,18 +32,9 @@ class _Address:
 
 
 class RemotePool:
-    """A pool of URLs, each of which is a replica; whoever runs them balances what is behind one URL.
-
-    Args:
-        endpoints: Their addresses; one may stand alone, and there may be none yet.
-        facts: What the configuration says about them.
-        slots: Requests that all gateway replicas together may have at one address at the same time.
-        terms: How further ones wait.
-        label: `model/pool`, for messages.
-        gateways: Gateway replicas, each of which has an equal share of the slots.
-        key: Returns the key that they want now; None if those of `endpoints` never change.
-        routing: Which of the addresses a request goes to, as in the pool's configuration.
-        clock: Monotonic seconds.
+    """A pool of URLs, each of which is a replica; whoever runs them balances what is behind one URL. There may be none
+    yet. Each address has so many slots, of which every gateway replica has an equal share. `key` returns the key that
+    engines want now; without it, those of the endpoints never change.
 
     Attributes:
         on_silence: Called with the URL of an address that did not answer a request.

@@ -25,11 +25,7 @@ _PowerOfTwoChoices: Any = RequestRouterConfig().get_request_router_class()  # Ra
 
 
 class ReservedReplica(RunningReplica):  # type: ignore[misc]  # Ray has no types
-    """A replica as a router sees it.
-
-    Args:
-        replica_info: Ray's.
-    """
+    """A replica as a router sees it."""
 
     def __init__(self, replica_info: Any) -> None:
         super().__init__(replica_info)

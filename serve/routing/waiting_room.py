@@ -33,13 +33,8 @@ class WaitingTerms:
 
 
 class WaitingRoom(Generic[T]):
-    """Requests that wait for one pool.
-
-    Args:
-        terms: How they wait.
-        label: `model/pool`, for messages.
-        give_back: Takes a slot that was handed out to a request whose client has left.
-        slots: For `ReservedSlots`; None where slots are not for every request.
+    """Requests that wait for one pool. `give_back` takes a slot that was handed out to a request whose client has left;
+    `slots` are those that may be reserved, None where slots are not for every request.
 
     Attributes:
         queue: Who waits, and who is next.

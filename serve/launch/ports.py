@@ -3,6 +3,7 @@
 import errno
 import random
 import socket
+from collections.abc import Callable, Iterable
 
 from serve.errors import ConfigError
 
@@ -27,14 +28,9 @@ def claim_block() -> range:
     starts = list(range(_FIRST, _END, BLOCK_SIZE))
     random.shuffle(starts)
     for start in starts:
-        claim = _claim(f"specgate-ports-{start}")
-        if claim is None:
-            continue
-        if any(is_taken(port) for port in range(start, start + BLOCK_SIZE)):
-            claim.close()
-            continue
-        _claims.append(claim.detach())
-        return range(start, start + BLOCK_SIZE)
+        block = range(start, start + BLOCK_SIZE)
+        if _claim(f"specgate-ports-{start}", block, is_taken):
+            return block
     raise ConfigError(f"no block of {BLOCK_SIZE} ports between {_FIRST} and {_END} is free; stop another gateway here")
 
 
@@ -47,13 +43,8 @@ def free_port() -> int:
         ConfigError: None is free.
     """
     for port in random.sample(range(_SINGLE_FIRST, _SINGLE_END), _SINGLE_END - _SINGLE_FIRST):
-        claim = _claim(f"specgate-port-{port}")
-        if claim is None:
-            continue
-        if _can_be_bound(port):
-            _claims.append(claim.detach())
+        if _claim(f"specgate-port-{port}", (port,), _is_bound):
             return port
-        claim.close()
     raise ConfigError(f"no port between {_SINGLE_FIRST} and {_SINGLE_END} is free")
 
 
@@ -65,11 +56,7 @@ def claim_admin_port(first: int, taken: int) -> int:
         ConfigError: None of the next hundred is free.
     """
     for port in range(first, min(first + 100, 65536)):
-        if port == taken or is_taken(port):
-            continue
-        claim = _claim(f"specgate-admin-{port}")  # another gateway may start at this very moment
-        if claim is not None:
-            _claims.append(claim.detach())
+        if port != taken and _claim(f"specgate-admin-{port}", (port,), is_taken):
             return port
     raise ConfigError(f"no port from {first} on is free for the admin API; choose one with SPECGATE_ADMIN_PORT")
 
@@ -90,28 +77,31 @@ def is_taken(port: int) -> bool:
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
-def _can_be_bound(port: int) -> bool:
-    """True if nobody has the port, not even a connection that was closed a minute ago."""
+def _is_bound(port: int) -> bool:
+    """True if somebody has the port, be it a connection that was closed a minute ago."""
     with socket.socket() as probe:
         try:
             probe.bind(("127.0.0.1", port))
         except OSError:
-            return False
-    return True
+            return True
+    return False
 
 
-def _claim(name: str) -> socket.socket | None:
-    """Takes a name that the kernel frees with this process, or returns None if somebody else has it.
+def _claim(name: str, ports: Iterable[int], is_in_use: Callable[[int], bool]) -> bool:
+    """Takes a name that the kernel frees with this process; returns False if somebody else has it, or one of the ports
+    that it stands for is in use.
 
     It is a Unix socket's in the abstract namespace: it needs no file, and is shared by just those who share the ports,
-    whatever user or file system they have.
+    whatever user or file system they have. The ports are looked at once it is ours: others may start at this moment.
     """
-    claim = socket.socket(socket.AF_UNIX)
-    try:
-        claim.bind(f"\0{name}")
-    except OSError as error:
-        claim.close()
-        if error.errno != errno.EADDRINUSE:
-            raise
-        return None
-    return claim
+    with socket.socket(socket.AF_UNIX) as claim:
+        try:
+            claim.bind(f"\0{name}")
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                raise
+            return False
+        if any(map(is_in_use, ports)):
+            return False
+        _claims.append(claim.detach())
+        return True

@@ -5,7 +5,6 @@ import re
 import ssl
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from hashlib import sha256
 from http.client import HTTPException
 from pathlib import Path
@@ -15,7 +14,7 @@ from urllib.request import HTTPRedirectHandler, HTTPSHandler, build_opener
 import jwt
 from pydantic import TypeAdapter, ValidationError
 
-from serve.access.principal import EVERY_MODEL, Principal, Tenant
+from serve.access.principal import EVERY_MODEL, NOBODY, Principal, Tenant
 from serve.access.token import digest
 from serve.config.access import OidcConfig, TenantName
 from serve.config.regular_file import read_regular
@@ -31,12 +30,6 @@ _RETRY_AFTER_S = 2.0
 _PLAIN = re.compile(r"[A-Za-z0-9._@:|-]{1,128}")
 _TENANT = TypeAdapter[str](TenantName)
 _REFUSED = "This token is not valid here: it is not the provider's, not for this gateway, or it has expired."
-
-
-@dataclass(frozen=True, slots=True)
-class _Known:
-    principal: Principal
-    ends_s: float
 
 
 class _NoRedirects(HTTPRedirectHandler):
@@ -61,7 +54,7 @@ class TokenVerifier:
         self._tenant_of = tenant_of
         self._clock = clock
         self._keys: Mapping[str, jwt.PyJWK] | None = None
-        self._known: dict[bytes, _Known] = {}
+        self._known: dict[bytes, tuple[Principal, float]] = {}  # by the token's hash: who it is, and until when
 
     @property
     def knows_keys(self) -> bool:
@@ -81,16 +74,14 @@ class TokenVerifier:
             SharedStateError: The provider's keys are not known yet.
         """
         hashed = digest(token)
-        known = self._known.get(hashed)
-        if known is not None and self._clock() < known.ends_s:
-            principal = known.principal
-            if principal.tenant == self._tenant_of(principal.tenant.name):
-                return principal
+        principal, ends_s = self._known.get(hashed, (NOBODY, 0.0))
+        if self._clock() < ends_s and principal.tenant == self._tenant_of(principal.tenant.name):
+            return principal
         claims = self._verified(token)
         principal = self._principal(claims)
         while len(self._known) >= _MAX_KNOWN:
             del self._known[next(iter(self._known))]
-        self._known[hashed] = _Known(principal, float(claims["exp"]))
+        self._known[hashed] = principal, float(claims["exp"])
         return principal
 
     def _verified(self, token: str) -> Mapping[str, Any]:

@@ -96,14 +96,20 @@ def request_limits(
     """Returns the limits that a request to a model meets. `names` has the models' own names by every name of theirs."""
     slices: list[Slice] = []
     quotas: list[Quota] = []
+    queued: list[int] = []
     for scope, limits in _scopes(principal, model, config.default, names):
         for kind, terms in _terms(limits, config.burst_s):
             slices.append(slice_of(LimitId(scope, kind), terms, limits.shadow))
         if limits.tokens_per_month is not None:
             quotas.append(Quota(scope, limits.tokens_per_month, limits.shadow))
-    queued = _queued(principal, model, config.default, names)
+        # A key has no limit of requests that wait: it is its tenant's that do.
+        if limits.queued is not None and not limits.shadow and not scope.startswith("key:"):
+            queued.append(limits.queued)
     cap = _of_model(config.output_caps, model, names) or config.output_cap
-    return RequestLimits(principal, tuple(slices), tuple(quotas), config.weights, limit_headers(slices), queued, cap)
+    headers = limit_headers(slices)
+    return RequestLimits(
+        principal, tuple(slices), tuple(quotas), config.weights, headers, min(queued, default=None), cap
+    )
 
 
 def tenant_scope(tenant: str) -> str:
@@ -120,13 +126,6 @@ def _of_model(named: Mapping[str, Value], model: str, names: Mapping[str, str]) 
     """Returns what is set for a model, by its own name before any other: whoever writes an alias means the model."""
     found = named.get(model)
     return found or next((value for name, value in named.items() if names.get(name) == model), None)
-
-
-def _queued(principal: Principal, model: str, default: Limits, names: Mapping[str, str]) -> int | None:
-    """Returns the smallest limit of waiting requests that is enforced. Keys have none: their tenant's requests wait."""
-    found = _scopes(principal, model, default, names)
-    scopes = [limits for scope, limits in found if not scope.startswith("key:")]
-    return min((each.queued for each in scopes if each.queued is not None and not each.shadow), default=None)
 
 
 def _scopes(

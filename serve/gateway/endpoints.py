@@ -15,7 +15,7 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from policies import choose, decide, explain
 from serve import VERSION
 from serve.access.principal import ANONYMOUS, MODELS_HEADER, Principal
-from serve.admin.authorization import PRINCIPAL
+from serve.admin.authorization import PRINCIPAL, principal_of
 from serve.config.gateway import GatewayConfig
 from serve.dialects.api import as_chat, refusal
 from serve.dialects.messages.response import VERSION_HEADER, model_info, model_page
@@ -140,7 +140,7 @@ class GatewayApi:
         body = await read_body(request.receive, headers, self._config.limits.max_body_bytes)
         api = request.query_params.get("api", "chat")
         try:
-            explained, evidence = await explanation(self._gateway, body, headers, api, _principal(request))
+            explained, evidence = await explanation(self._gateway, body, headers, api, principal_of(request.scope))
         except GatewayError:
             raise
         except BaseException:  # noqa: BLE001 - logged here, or the web server would with its text
@@ -171,7 +171,7 @@ class GatewayApi:
         is_up = {key: pool_facts is not None for key, pool_facts in zip(self._pools, facts, strict=True)}
         pools = {f"{model}/{pool}": self._state(model, pool, is_up=up) for (model, pool), up in is_up.items()}
         ready = _DOWN not in pools.values()
-        details = {"pools": pools} if "observe" in _principal(request).scopes else {}
+        details = {"pools": pools} if "observe" in principal_of(request.scope).scopes else {}
         return JSONResponse({"ready": ready, **details}, 200 if ready else 503, _SERVER)
 
     async def metrics(self) -> Response:
@@ -179,7 +179,7 @@ class GatewayApi:
         return Response(self._metrics.exposition(), media_type=CONTENT_TYPE_LATEST)
 
     def _visible(self, request: fastapi.Request) -> list[str]:
-        return [name for name in self._config.models if _principal(request).may_use(name)]
+        return [name for name in self._config.models if principal_of(request.scope).may_use(name)]
 
     def _resolve(self, model: str) -> str | None:
         return self._config.resolve(model) or self._config.resolve(model.removesuffix(NO_SPECULATION))
@@ -193,11 +193,6 @@ class GatewayApi:
         model = {"id": name, "object": "model", "created": self._started_s, "owned_by": "specgate"}
         length = self.max_model_len(name)
         return model if length is None else {**model, "max_model_len": length}
-
-
-def _principal(request: fastapi.Request) -> Principal:
-    principal: Principal = request.scope["state"][PRINCIPAL]
-    return principal
 
 
 async def as_operator(request: fastapi.Request) -> None:

@@ -191,11 +191,7 @@ class _Prompt:
             self.texts += (call.function.name, _unescaped(call.function.arguments))
 
     def size(self, long: LongJson | None) -> tuple[int, int]:
-        """Returns the bytes of text, and those of them that may cost nothing.
-
-        Args:
-            long: What the prompt was read from, if it was.
-        """
+        """Returns the bytes of text, and those of them that may cost nothing, given what it was read from if long."""
         sure, blanks = _written(self.texts, long)
         sure += self.sure_bytes
         unsure = sum([_json_bytes(each, long) for each in self.unsure])

@@ -44,13 +44,8 @@ class Exploration:
     def hopes(
         self, keys: Sequence[ExploredKey], options: tuple[RankedOption, ...], steps: Sequence[StepModel], now_s: float
     ) -> list[Hope]:
-        """Returns the options that are worse than they may be, and of which nothing was heard for long enough.
-
-        Args:
-            keys: Of the options.
-            options: The candidates of a decision; empty if their order is not to be touched.
-            steps: The step times of their pools.
-            now_s: The time.
+        """Returns the options of a decision, with their keys and their pools' step times, that are worse than they may
+        be, and of which nothing was heard for long enough.
         """
         found = []
         factors = [model.factor(each.load.per_engine) for each, model in zip(options, steps, strict=True)]

@@ -183,15 +183,7 @@ class Held(AbstractAsyncContextManager["Held"]):
 
 
 class Attempts:
-    """Sends requests to pools.
-
-    Args:
-        config: The limits, and which pools run engines of ours.
-        pools: The pools by model and pool name.
-        upstream: HTTP to the replicas.
-        telemetry: Spans and metrics.
-        load: Counts what is under way.
-    """
+    """Sends requests to pools."""
 
     def __init__(
         self,

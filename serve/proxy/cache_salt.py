@@ -26,13 +26,7 @@ class CacheSalts:
     """The salts of one configuration's tenants.
 
     They are no secret: whoever reaches an engine past the gateway has its key. A client can't have the salt of another
-    tenant all the same, since what it gives is hashed with its own tenant's.
-
-    Args:
-        config: Says if tenants share caches.
-
-    Attributes:
-        is_on: They do not.
+    tenant all the same, since what it gives is hashed with its own tenant's. Off if tenants are to share caches.
     """
 
     def __init__(self, config: AccessConfig) -> None:

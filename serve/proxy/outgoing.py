@@ -79,11 +79,8 @@ class Outgoing(Struct, frozen=True):
 
 
 class OutgoingRequests:
-    """Makes attempts of requests: what is sent to a pool's engines, and how their answers are read.
-
-    Args:
-        config: The pools, and which headers pass.
-        reports: Engines of ours are to report on their drafts.
+    """Makes attempts of requests: what is sent to a pool's engines, and how their answers are read. With `reports`,
+    engines of ours are to report on their drafts.
     """
 
     def __init__(self, config: GatewayConfig, *, reports: bool) -> None:

@@ -77,13 +77,7 @@ class Attribution(Struct):
         self.headers["x-specgate-speculative"] = self.speculative
 
     def rerun(self, candidate: Candidate, broken: Candidate, kept_tokens: int = 0) -> None:
-        """Names the candidate that runs the request again, or goes on with the answer.
-
-        Args:
-            candidate: Whose engine it is.
-            broken: The one before it, whose answer broke.
-            kept_tokens: Of that answer; 0 for a rerun from the start.
-        """
+        """Names the candidate that runs the request again, or goes on with the tokens of the broken answer before."""
         resumed = f"; resumed={kept_tokens}; from={broken.pool}" if kept_tokens else ""
         self.headers["x-specgate-rerun"] = self.reran = candidate.pool + resumed
 

@@ -50,10 +50,6 @@ class Stalls:
     """Gives up streams whose engine has stalled, so that somebody goes on with them; a share of all, and no more.
 
     A stream is given up before another engine is asked: no client has two that write.
-
-    Args:
-        models: The configured models, by name.
-        metrics: Get the number of stalls.
     """
 
     def __init__(self, models: Mapping[str, ModelConfig], metrics: Metrics) -> None:

@@ -18,16 +18,10 @@ _HIGHEST_ERROR = 599
 
 
 class UpstreamResponse:
-    """A replica's response, from the moment its first bytes have arrived.
-
-    Args:
-        connection: Where the rest of it arrives.
-        first: The first bytes of the body.
-        max_whole_bytes: Longest body that anybody may read as a whole.
+    """A replica's response, from the moment its first bytes have arrived. Nobody may read more than `max_whole_bytes`
+    of it as a whole.
 
     Attributes:
-        status: HTTP status.
-        headers: Response headers.
         is_stream: True if the body is an SSE stream; an error never is.
         first: The first bytes of the body; empty if there is no body.
         left: Nobody reads it any more; the connection may be another response's.
@@ -124,11 +118,7 @@ class UpstreamResponse:
 
 
 class Upstream:
-    """HTTP to all replicas of all pools.
-
-    Args:
-        limits: Timeouts, and how long refused clients should wait.
-    """
+    """HTTP to all replicas of all pools."""
 
     def __init__(self, limits: LimitsConfig) -> None:
         self._retry_after_s = limits.retry_after_s

@@ -34,11 +34,7 @@ NO_SPECULATION = ":nospec"  # the suffix of a model's name that forbids it
 
 
 class RequestReader:
-    """Reads bodies under the rules of one configuration.
-
-    Args:
-        config: What a body may hold.
-    """
+    """Reads bodies under the rules of one configuration."""
 
     def __init__(self, config: RequestsConfig) -> None:
         self._rules = FieldRules(config)
@@ -92,11 +88,7 @@ class ReadRequest(Struct, frozen=True):
 
 
 class BodyReader:
-    """Reads bodies of chat and text completions.
-
-    Args:
-        config: Of the gateway: the models, and what a request may hold.
-    """
+    """Reads bodies of chat and text completions, for the models of one configuration and under its rules."""
 
     def __init__(self, config: GatewayConfig) -> None:
         self._limits = config.limits

@@ -250,12 +250,8 @@ def not_json(error: Exception) -> InvalidRequestError:
 
 
 def not_allowed(name: str, param: str | None = None, allow: str | None = "") -> InvalidRequestError:
-    """Returns the error for a field that must not reach an engine.
-
-    Args:
-        name: The field's.
-        param: Where it stands in the request, if not at the top.
-        allow: What the operator lists to let it through, if not its name; None if no setting does.
+    """Returns the error for a field that must not reach an engine. `param` is where it stands, if not at the top;
+    `allow` what the operator lists to let it through, if not its name, or None if no setting does.
     """
     way_out = "" if allow is None else f" An operator allows it with `requests.pass_fields: [{allow or name}]`."
     return InvalidRequestError(

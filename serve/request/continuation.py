@@ -108,15 +108,9 @@ def _tokenizing_chat(members: Mapping[str, Raw]) -> bytes:
 def continuation(
     body: bytes, prompt: Sequence[int], kept: Sequence[int], text: str, *, exact: bool = True, raw: bool = True
 ) -> bytes:
-    """Returns the body of a text completion that goes on where the answer to a request was cut.
-
-    Args:
-        body: Of the request, as its engine got it.
-        prompt: Ids of the prompt that the engine made of it.
-        kept: Ids of the answer up to the cut.
-        text: Of these.
-        exact: As of `obstacle`.
-        raw: Somebody parses the text, who needs all of it; otherwise it is the client's.
+    """Returns the body of a text completion that goes on where the answer to a request was cut: the request's body as
+    its engine got it, the ids of the prompt that the engine made of it, and those of the text that is kept. It is
+    `exact` as of `obstacle`. If it is `raw`, somebody parses the text, who needs all of it; else it is the client's.
 
     Raises:
         CannotResumeError: The request asks for what a text completion does not know, or could not go on with.

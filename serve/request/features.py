@@ -55,14 +55,7 @@ def _any_model(_: str) -> bool:
 
 
 class FeatureReader:
-    """Reads the features of requests for the models of one configuration.
-
-    Args:
-        config: Says which names and aliases a model has, and whether it thinks by default.
-
-    Attributes:
-        names: All of them.
-    """
+    """Reads the features of requests for the models of one configuration, by all their names."""
 
     def __init__(self, config: GatewayConfig) -> None:
         self.names = ModelNames(config.each_name())

@@ -39,11 +39,7 @@ _flags = msgspec.json.Decoder(dict[str, Raw])
 
 
 class FieldRules:
-    """Applies the rules of one configuration to requests.
-
-    Args:
-        config: Names the fields that are allowed all the same, and the limits.
-    """
+    """Applies the rules of one configuration to requests."""
 
     def __init__(self, config: RequestsConfig) -> None:
         self._config = config

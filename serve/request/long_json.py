@@ -87,9 +87,6 @@ def _without_long_texts(value: Any, mark: str, texts: list[str]) -> Any:
 class LongJson:
     """JSON, with something short in place of each long text.
 
-    Args:
-        whole: The JSON.
-
     Attributes:
         short: What is left of it.
 

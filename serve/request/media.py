@@ -50,11 +50,7 @@ _NO_EMBEDS = (NONE, NONE, NONE, NONE)
 
 
 class MediaRules:
-    """Applies the rules of one configuration to the media in messages.
-
-    Args:
-        config: Names the hosts that engines may fetch from, and says if embeddings may pass.
-    """
+    """Applies the rules of one configuration to the media in messages."""
 
     def __init__(self, config: RequestsConfig) -> None:
         self._hosts = frozenset(config.media_hosts)

@@ -74,16 +74,9 @@ class Pending(NamedTuple):
 
 
 class Reporter(Generic[Content, State]):
-    """One replica's end.
-
-    Args:
-        send: Reaches the register; raises `SharedStateError` if it can't.
-        collect: Returns what was counted since it was called last.
-        adopt: Takes the state of an answer over.
-        noun: What logs call the register.
-        meanwhile: One sentence for the log: what the replica does without it.
-        log: Gets a line when the register falls silent, and one when it is back.
-        clock: Monotonic seconds.
+    """One replica's end. `send` reaches the register, or raises `SharedStateError`; `collect` returns what was counted
+    since it was called last, and `adopt` takes the state of an answer over. The log calls the register by the noun, and
+    says in a sentence what the replica does meanwhile without it.
 
     Attributes:
         is_settling: It has just begun and is going to.
@@ -192,15 +185,9 @@ class _Booked:
 
 
 class Register(Generic[Content, State]):
-    """The actor's end.
-
-    Args:
-        book: Takes a report's content over. It is called once for each number.
-        answer: Returns the state that the sender of a report gets, after `book`. It may be called again for the same
-            report if it raised `SharedStateError`.
-        restore: Takes over a state that replicas have kept; None if none is kept.
-        settle_s: Seconds from the start in which nothing is answered.
-        clock: Monotonic seconds.
+    """The actor's end. `book` takes a report's content over, once for each number, and `answer` then returns the state
+    that its sender gets; it may be called again if it raised `SharedStateError`. `restore` takes over a state that
+    replicas have kept; None if none is kept. Nothing is answered in the first `settle_s`.
     """
 
     def __init__(

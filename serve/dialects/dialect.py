@@ -19,7 +19,6 @@ class Translated:
         stream: True if the client wants a stream.
         memo: What the encoders must remember of the request; each dialect has its own type.
         dropped: Names of what the request held and no engine gets.
-        model: The model that the request names.
         max_tokens: The length that the answer may have at most, if the request says it for every model alike: agents
             send one number to all, and engines refuse one that is beyond their context.
     """

@@ -34,7 +34,6 @@ class Failure:
 
     Attributes:
         status: HTTP status as chat clients get it.
-        message: For people.
         code: As `serve.errors` has it, or the engine's own.
         param: The field at fault; of the chat body, if an engine names it.
         retry_after_s: 0 if nobody said.

@@ -46,7 +46,6 @@ class Description:
     """The content of a file, as far as engines go.
 
     Attributes:
-        engines: In the file's order.
         left: What is not carried over, a line each.
     """
 

@@ -107,15 +107,7 @@ async def _keep_running(part: Part, failed: Callable[[str], None]) -> None:
 
 
 class Quarantine(NamedTuple):
-    """Quarantine as the other parts need it.
-
-    Attributes:
-        live: Decides.
-        sink: Gets what the guard finds.
-        cells: Returns the present state of every cell.
-        changes: Returns the last changes.
-        part: The rest.
-    """
+    """Quarantine as the other parts need it."""
 
     live: LivePolicy
     sink: ResultSink

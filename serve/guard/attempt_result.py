@@ -40,14 +40,12 @@ class AttemptResult:
 
     Attributes:
         model: The model's own name in the configuration.
-        pool: The pool that responded.
         request_class: As a class expression, such as `tools_auto` or `tools_auto+json_schema+strict+thinking`.
         speculative: Whether that pool speculated for this request.
         verdict: The guard's verdict; `verdict.outcome` is never `rerun`, and `failed` only if the engine itself failed.
         attempt: 0 for the first attempt, 1 for the first rerun.
         final: What the client got, if this was the last attempt: `clean`, `rescued`, `rerun` (an earlier attempt was
             broken, this one was not), `failed` (an error), or what is still wrong with it. None if a rerun follows.
-        request_id: The request's `x-request-id`.
         response_id: The response's own id, such as `chatcmpl-...`; empty if it had none.
     """
 

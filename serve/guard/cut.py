@@ -99,7 +99,6 @@ class Broken(NamedTuple):
     """A broken answer.
 
     Attributes:
-        outcome: What is wrong with it.
         had: What its client has of it.
         call: The first that is damaged; None if nothing is wrong with any.
         resumed: How often it has gone on elsewhere already.
@@ -263,7 +262,6 @@ class WrittenCall:
     """A call in a text.
 
     Attributes:
-        name: Of its tool.
         begin: The place at which it is a call.
         arguments: As far as they are read.
         ended: True if the text goes on behind it.

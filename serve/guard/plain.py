@@ -60,8 +60,6 @@ class _LostStream:
     """A stream that has lost its engine.
 
     Attributes:
-        exchange: The client's side.
-        request: Of the client.
         answer: What the client has of it.
         tried: Whose engines were lost.
         unknown: So much went out that nobody knows what the client has.
@@ -307,7 +305,6 @@ class PlainAnswer:
 
     Attributes:
         envelope: Of its chunks.
-        finished: The answer is complete.
         several: The request may be for several answers, or several have begun: none of them goes on elsewhere.
         choices: Number of those that have begun.
         reasoning: The name of its reasoning.

@@ -50,9 +50,6 @@ class _Answer:
     """An answer of which attempts are made.
 
     Attributes:
-        exchange: The client's side.
-        request: Of the client.
-        guarded: The response.
         tried: Where its attempts ran.
         written: The tokens of the last of them.
     """
@@ -78,7 +75,6 @@ class GuardedPath:
         trusts: Returns whether a pool's answers of a class have been so clean that calls may go out while they grow.
 
     Attributes:
-        resumes: Makes resumptions.
         stalls: Gives streams up whose engine has stalled.
     """
 

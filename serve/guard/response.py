@@ -199,12 +199,7 @@ class GuardedStream(Check):
 
 
 class StreamedResponse:
-    """A stream to the client, made of one attempt or several; whatever is clean goes out as it arrives.
-
-    Attributes:
-        guard: Checks the attempts.
-        streamed: It is a stream.
-    """
+    """A stream to the client, made of one attempt or several; whatever is clean goes out as it arrives."""
 
     streamed = True
 

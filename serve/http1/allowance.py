@@ -42,7 +42,6 @@ class Allowance:
         max_connections: Another one gets a 503 and is closed.
         max_buffered_bytes: Of requests' bodies; a body beyond that gets a 429, and so does one by which a single owner
             would hold more than half of that. One for which the process has no memory gets a 503.
-        retry_after_s: For clients that are refused.
         held_bytes: Of the bodies of all requests under way.
         owned_bytes: Of those whose owner is known, by owner.
         draining: Requests under way end, and each new one gets a 503 and ends its connection.

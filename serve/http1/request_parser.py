@@ -118,7 +118,6 @@ class RequestParser:
             for which the request is rejected.
 
     Attributes:
-        parsing: State of the parser.
         rejection: The error after which nothing more is read; None while all requests were understood.
     """
 

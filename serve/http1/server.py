@@ -93,7 +93,6 @@ class RequestResponseCycle:
         keep_alive: The connection may serve another request after this one.
 
     Attributes:
-        progress: State of the response.
         scope: As it was given.
         keep_alive: As it was given, or False if the response ends the connection.
         error: Why the body was given up; None if it was not.
@@ -338,7 +337,6 @@ class ServerProtocol(asyncio.Protocol):
     Attributes:
         drain: Pending until the client has taken most of what was written; None while it can take more.
         refused_keys: Requests of this connection that were answered with a 401.
-        write: The transport's.
     """
 
     def __init__(self, apps: Apps, connections: set[Any], tasks: set[asyncio.Task[None]], allowance: Allowance) -> None:

@@ -40,7 +40,6 @@ class Holding(NamedTuple):
     Attributes:
         held: What it was given and has not spent; of concurrency, the seats in use as well.
         share: Of the rate, which the replica spends while the ledger does not answer.
-        demand_per_s: What it spends.
         level: The bucket's, in the ledger's last answer; None if there was none.
         returned: Given back with this report: it was not used.
         drawn: Spent since the last report without having been given: beyond what was reserved, or while the ledger did

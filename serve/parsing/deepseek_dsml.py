@@ -69,8 +69,6 @@ class Tag:
         name: Of the tool, or of the parameter.
         is_string: What the attribute `string` says; None if there is none.
         is_odd: True if it says something else.
-        closed: True if the tag closes itself.
-        sound: True if the tag is well-formed.
     """
 
     def __init__(self, raw: str) -> None:

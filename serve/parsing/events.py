@@ -28,7 +28,6 @@ class Violation:
     """A fault of the output.
 
     Attributes:
-        kind: What is wrong.
         position: Where the fault begins, in characters from the start of the output.
         raw: The text at fault, as the model wrote it.
         index: The call it belongs to, if there is one.

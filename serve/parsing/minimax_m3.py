@@ -553,8 +553,6 @@ class Element:
         tag: What its closing tag must name.
         key: The name of its value.
         schema: Of its value, if there is one.
-        text: The pieces of its text.
-        children: The elements in it.
         settled: Number of pieces of text in front of its last child.
     """
 

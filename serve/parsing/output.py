@@ -29,8 +29,6 @@ class Output:
 
     Attributes:
         events: Those not taken yet.
-        wrote_reasoning: True once there is reasoning.
-        wrote_content: True once there is content.
         calls: Number of calls begun.
         quoting: True if the prose ends with the opening backtick of a quotation, or in one that began with a marker.
         quotation: True inside a quotation that began with a marker.

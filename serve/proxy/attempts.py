@@ -49,8 +49,6 @@ class Attempt(Struct, frozen=True):
     """A response that has begun, and the stages that it passes first.
 
     Attributes:
-        candidate: Sends it.
-        response: The response itself.
         ids: Takes the ids of its tokens out, if we have asked for them.
         stages: All that its frames pass first, in their order; some of them only let everything pass.
         several: As of `End`.

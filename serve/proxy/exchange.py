@@ -145,7 +145,6 @@ class Exchange(Struct):
             most; see `accept`.
         rank: The place of the request's priority in `PRIORITIES`.
         charge: The request's; it charges nothing until the request is admitted.
-        attribution: Who serves the request.
         keep_alive: Looks whether the stream is silent, once that is asked for.
         arrived_s: When the request arrived, by the monotonic clock.
         streaming: True once an SSE response has begun.

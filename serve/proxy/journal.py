@@ -27,7 +27,6 @@ class Ended(Struct, frozen=True, gc=False):
 
     Attributes:
         at_s: Its end in Unix time.
-        request_id: Its `x-request-id`.
         engine_id: Under which engines got it, with the attempt's number.
         key: Id of the caller's key, as usage and the audit log have it. Of a refused request, only if the key was valid
             here once.
@@ -37,14 +36,11 @@ class Ended(Struct, frozen=True, gc=False):
         error: Code of our error; empty if the gateway sent none.
         model: The model's own name; empty if there is none.
         asked: What was asked for, if no model has that name.
-        request_class: Its class; empty if it was not decided.
-        pool: The pool that served it.
         speculative: `on` or `off`.
         rerun: The pool that ran it again.
         reasons: Of its decision.
         faults: What went wrong on the way, an attempt each.
         near_copies: Calls of all attempts that name what is nearly in the prompt.
-        stream: It was streamed.
         waited_s: For slots.
         first_token_s: Until the stream began.
         duration_s: Of all of it.

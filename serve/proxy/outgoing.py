@@ -53,11 +53,8 @@ class Outgoing(Struct, frozen=True):
     """What is sent in an attempt, and the stages that its answer passes first; most of these let everything pass.
 
     Attributes:
-        patch: Of the request's body.
         ids: Takes the ids of tokens out of the bytes, if we ask for them.
         drafts: Takes the report on drafts out, unless the caller is to see it.
-        continued: Makes a continuation the whole answer.
-        meter: Measures the usage.
         usage: Takes the usage out of a stream, unless the client has asked for it.
         rename: Puts our name of the model in place of the engine's.
         reader: Reads raw text, if the engine hands that on.

@@ -32,12 +32,10 @@ class Attribution(Struct):
         speculative: `on` or `off`.
         reasons: Of the decision, and what came up after it.
         reran: Where it was run again or goes on, as a header says it; empty if it was not.
-        headers: specgate's own response headers.
         rate_headers: The response's headers on rates and quotas.
         faults: What went wrong on the way to the response, in words of few.
         waited_s: For slots, of all attempts.
         first_token_s: From the request to the first bytes of a stream; None without one.
-        request_class: Empty until the request is decided.
         near_copies: Calls of all attempts that name what is nearly in the prompt.
         answering: The last attempt that an engine has answered.
     """
@@ -86,7 +84,6 @@ class RoutedRequest(Struct, frozen=True):
     """A request whose decision is made.
 
     Attributes:
-        path: The HTTP path.
         headers: The client's, by lower-case name.
         body: JSON, as the client sent it.
         patch: What must change in the body before an engine gets it, whichever it is.

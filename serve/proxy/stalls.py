@@ -23,8 +23,6 @@ class _Watched:
     """A stream.
 
     Attributes:
-        response: Its bytes.
-        model: That writes it.
         silence_s: At the last look.
         longest_s: Of its silences, those that were seen.
     """

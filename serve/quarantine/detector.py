@@ -68,7 +68,6 @@ class CellRecord(Struct, forbid_unknown_fields=True):
         own_share: Chance with which the cell answered first in these trials.
         suspected: An advisory warned of it at some time of the window.
         held, decided_by: `Change.held` and `Change.answers` of the last change.
-        since_s: Unix time of the last change.
     """
 
     cell: Cell

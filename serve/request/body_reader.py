@@ -76,8 +76,6 @@ class ReadRequest(Struct, frozen=True):
 
     Attributes:
         body: JSON, as the client sent it.
-        parsed: The fields that the gateway reads.
-        features: What the policy sees.
         patch: What must change in the body before an engine gets it, whichever it is.
     """
 

@@ -28,7 +28,6 @@ class Asker(Struct, frozen=True):
     """On whose behalf a request asks for a slot.
 
     Attributes:
-        tenant: Its name.
         weight: Its share where tenants compete, relative to the others'.
         rank: The place of the request's priority in `PRIORITIES`; 0 is served first.
         cost: What the request will probably cost, in any unit that all requests of a gateway share.

@@ -15,8 +15,6 @@ class Slot(NamedTuple):
 
     Attributes:
         number: Place of its pool among those that were asked.
-        endpoint: The replica's address.
-        hold: On the slot.
         refused: Places of the pools that failed to reserve one, such as for a full queue.
     """
 

@@ -24,7 +24,6 @@ class Lease:
     """A reserved slot.
 
     Attributes:
-        endpoint: The replica's address, with the slot.
         resources: Releases the slot when closed.
         expired: True if no further request may use the slot.
         idle_timer: Releases the slot unless a request takes it first; None if it has never been idle.
@@ -62,7 +61,6 @@ class Leases:
     are never reused.
 
     Attributes:
-        queue: Who waits, and who is next.
         requests: Requests that hold a slot or wait for one.
     """
 

@@ -85,7 +85,6 @@ class Occupancy:
 
     Attributes:
         slots: Requests that the pool takes at the same time, from all gateway replicas; None if that is unknown.
-        held: Slots that this gateway replica holds.
         queue: Its requests that wait for one, by tenant and priority.
         engines: Addresses and keys of the running replicas; of a remote pool, its URL.
     """

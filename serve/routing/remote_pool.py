@@ -20,7 +20,6 @@ class _Address:
 
     Attributes:
         endpoint: The URL, with the key of this moment.
-        held: Slots that this gateway holds there.
         last: The number of the last request that went there, among all of the pool.
         usable: It is what the pool's facts say, and answers.
     """

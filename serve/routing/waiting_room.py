@@ -19,9 +19,7 @@ class WaitingTerms:
 
     Attributes:
         queued: The most that wait for one pool; None if somebody else counts them.
-        queue_timeout_s: Longest wait.
         starve_s: See `FairQueue`.
-        retry_after_s: How long refused clients should wait.
         reserved: See `ReservedSlots`.
     """
 
@@ -35,9 +33,6 @@ class WaitingTerms:
 class WaitingRoom(Generic[T]):
     """Requests that wait for one pool. `give_back` takes a slot that was handed out to a request whose client has left;
     `slots` are those that may be reserved, None where slots are not for every request.
-
-    Attributes:
-        queue: Who waits, and who is next.
     """
 
     def __init__(

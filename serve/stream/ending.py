@@ -92,7 +92,6 @@ class Refusal(NamedTuple):
 
     Attributes:
         status: It would have had as a response of its own.
-        body: The error, as JSON.
     """
 
     status: int

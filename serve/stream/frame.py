@@ -55,7 +55,6 @@ class TextPlace(NamedTuple):
     """One text of an answer.
 
     Attributes:
-        choice: Index of the choice.
         field: One of `TEXTS`, or `ARGUMENTS`.
         call: Index of the call whose arguments it is; -1 for a text.
     """

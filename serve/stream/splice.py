@@ -125,11 +125,7 @@ def spliced(had: str, text: str, held: str = "") -> str | None:
 
 
 class ChatSplice(Stage):
-    """Turns a text completion into the whole chat answer that it ends.
-
-    Attributes:
-        prefix: Of the answer.
-    """
+    """Turns a text completion into the whole chat answer that it ends."""
 
     exact = False
 
@@ -205,11 +201,7 @@ class ChatSplice(Stage):
 
 
 class TextSplice(Stage):
-    """Gives a text completion that goes on with another one the usage of both.
-
-    Attributes:
-        prefix: The first one.
-    """
+    """Gives a text completion that goes on with another one the usage of both."""
 
     exact = False
 

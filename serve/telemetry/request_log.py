@@ -35,9 +35,6 @@ class RequestLog:
     """Writes for each request one line at most, and warnings at a limited rate where requests have no lines.
 
     Ids and names are fields of the records too: Ray Serve's `logging_config` writes them as JSON.
-
-    Attributes:
-        on: True if requests have lines.
     """
 
     def __init__(

@@ -39,7 +39,6 @@ class MessagesMemo:
     """What the answer to a request must know of it.
 
     Attributes:
-        prompt_bytes: Size of the chat body.
         thinking: True if the client enabled thinking: only such a one expects blocks of it.
         omitted: True if it wants those blocks without their text.
         max_tokens: The length that the answer may have; 0 if that is not known.

@@ -24,9 +24,7 @@ class Entry(NamedTuple):
 
     Attributes:
         place: The engine's index of the call; None if it gives none.
-        id: Of the call.
         name: Of the tool, or a part of it.
-        arguments: More of the arguments' text.
     """
 
     place: int | None
@@ -85,9 +83,6 @@ class HeldCall:
         index: Its number in the order in which the calls of the choice began.
         place: The engine's index for it.
         id: Of the call; may be empty.
-        name: Of the tool.
-        pieces: Of its arguments.
-        prefix: Reads them as they arrive.
         tokens: What the engine says of its tokens.
     """
 

@@ -26,7 +26,6 @@ class ChoiceGuard:
     """Takes one choice's deltas and returns those that may go out. Its view outlives the attempt.
 
     Attributes:
-        calls: Guards the calls.
         log: All that was found so far, of which `defects` is the list.
         cut: True if the request's own limits ended the choice: its length, or a text at which it asked to stop.
         ended: True once a finish reason has come.

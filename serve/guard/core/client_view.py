@@ -21,7 +21,6 @@ class Step(NamedTuple):
     """A delta that may go out.
 
     Attributes:
-        delta: As it goes out.
         reason: Why the choice ended, if it did.
         tokens: What the engine says of its tokens, a part per chunk.
         live: Whether it begins a call that goes out as it grows.
@@ -71,8 +70,6 @@ class ReadyCall:
 
     Attributes:
         id: The engine's id; may be empty.
-        name: Of the tool.
-        arguments: As JSON text.
         value: The parsed arguments, by which calls of two attempts are compared; None if they are not JSON.
         tokens: What the engine says of its tokens.
     """
@@ -154,7 +151,6 @@ class LiveCall:
     Attributes:
         index: The client's.
         id: As the client has it.
-        name: Of the tool.
         text: The arguments, as far as they have gone out.
     """
 
@@ -187,7 +183,6 @@ class ClientView:
         choice: Index of the choice.
 
     Attributes:
-        first: True during the first attempt.
         finished: True once an attempt has brought the choice to its end.
         live: The call of which a part has gone out, and not yet its end.
     """

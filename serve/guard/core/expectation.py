@@ -90,7 +90,6 @@ class Expectation:
         single: True if the answer may hold one call only.
         document: The schema of the JSON document that the content must be, if it must be one.
         wants_usage: True if a stream must end with its usage.
-        prompt: What the request says.
         near_copies: Finds names in calls that are nearly those of the prompt.
     """
 

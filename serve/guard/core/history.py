@@ -166,7 +166,6 @@ class _SameId:
     """The calls of one turn that a client gave the same id; their results come in the order of the calls.
 
     Attributes:
-        turn: Number of the turn.
         ids: The calls' ids from now on.
         answered: How many of them have a result.
     """

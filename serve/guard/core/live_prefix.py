@@ -301,8 +301,6 @@ class _WholeValue(NamedTuple):
     """A value that is judged at its end.
 
     Attributes:
-        start: Where it begins.
-        schema: That judges it.
         sign: Its first character.
         depth: Brackets around it.
     """
@@ -317,7 +315,6 @@ class _String:
     """A string that goes out as it grows.
 
     Attributes:
-        start: Where it begins.
         rule: What is demanded of it.
         closing: The tag that would close a member of its name.
         scanned: Up to where it was searched for markup.

@@ -302,7 +302,6 @@ class ObjectRule:
 
     Attributes:
         named: Schemas by member.
-        required: Members that it must have.
         other: The schema of all other members.
     """
 
@@ -338,12 +337,7 @@ class ListRule:
 
 @dataclass(frozen=True, slots=True)
 class TextRule:
-    """A string of which any beginning will do.
-
-    Attributes:
-        least: Characters that it must have.
-        most: Characters that it may have.
-    """
+    """A string of which any beginning will do."""
 
     least: float = 0
     most: float = math.inf
@@ -351,11 +345,7 @@ class TextRule:
 
 @dataclass(frozen=True, slots=True)
 class WholeRule:
-    """A value that shows only at its end whether it is right.
-
-    Attributes:
-        schema: That judges it.
-    """
+    """A value that shows only at its end whether it is right."""
 
     schema: Any
 

@@ -50,7 +50,6 @@ class Pattern:
     """A pattern as the engine reads it.
 
     Attributes:
-        text: The pattern.
         states: Bound of the states of its automaton.
         regular: False if it needs the engine that tries.
         compile_s: The longest that compiling it takes.

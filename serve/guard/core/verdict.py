@@ -69,10 +69,7 @@ class Defect:
     """One thing that is wrong with an answer.
 
     Attributes:
-        outcome: Its kind.
-        severity: Its consequence.
         detail: One sentence for logs; quotes no more of the answer than a tool's name.
-        choice: Index of the choice.
         call: Index of the call in the engine's order, if it is in one.
     """
 
@@ -95,7 +92,6 @@ class Verdict:
 
     Attributes:
         outcome: `clean`, `rescued`, or the outcome of its gravest defect.
-        defects: All that was found.
         counts: Whether the answer says something about its pool. One that was cut by `length` or cancelled does not.
         by_length: Whether `length` is why it does not.
     """

@@ -115,13 +115,7 @@ Found = Callable[[Trial, TrialFinding], None]
 
 
 class Reports:
-    """Tells what came of requests.
-
-    Args:
-        telemetry: Says whether there are spans.
-        sink: Gets the result of every attempt.
-        found: Gets what came of every trial.
-    """
+    """Tells what came of requests: `sink` gets the result of every attempt, and `found` what came of every trial."""
 
     def __init__(self, telemetry: Telemetry, sink: ResultSink, found: Found) -> None:
         self._telemetry = telemetry

@@ -56,12 +56,7 @@ async def repair_history(
     """Repairs earlier messages, and returns what was wrong with them.
 
     Only the malformed calls, and the ids of results that refer to them, are encoded again. Other tasks run in between.
-
-    Args:
-        patch: Of the body; gets the repaired messages.
-        body: A JSON object that the gateway has parsed as a request.
-        mode: `off`, `warn` (report, change nothing) or `fix`.
-        kimi_ids: Whether ids must have the form `functions.NAME:INDEX`.
+    The patch gets the repaired messages, but for mode `warn`. Kimi's ids have the form `functions.NAME:INDEX`.
 
     Raises:
         InvalidRequestError: An earlier call is not JSON in UTF-8.

@@ -17,11 +17,8 @@ T = TypeVar("T")
 
 
 async def in_slices(steps: Generator[None, None, T], *, aside: bool = False) -> T:
-    """Runs a generator to its end and returns its result; other tasks run after every few milliseconds.
-
-    Args:
-        steps: The work; it yields wherever it may pause.
-        aside: Whether it runs in a thread, because a step itself may be long.
+    """Runs a generator, which yields wherever it may pause, and returns its result; other tasks run after every few
+    milliseconds. It runs aside, in a thread, if a step itself may be long.
     """
     if aside:
         return await asyncio.to_thread(at_once, steps)

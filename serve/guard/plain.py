@@ -75,13 +75,6 @@ class _LostStream:
 class PlainPath:
     """Serves the plain requests of models with `resume: all`.
 
-    Args:
-        attempts: Sends requests to engines.
-        telemetry: Spans and metrics.
-        resumes: Makes resumptions.
-        models: The configured models, by name.
-        stalls: Give streams up whose engine has stalled.
-
     Attributes:
         models: Names of those whose plain requests it serves: some engine of theirs can go on with an answer.
     """
@@ -105,10 +98,6 @@ class PlainPath:
 
     async def respond(self, exchange: Exchange, request: RoutedRequest) -> None:
         """Sends the response, made of one attempt or several.
-
-        Args:
-            exchange: The client's side.
-            request: A chat or text completion whose answer nobody checks.
 
         Raises:
             GatewayError: As raised by `Attempts.first_response` and `relay`.
@@ -147,15 +136,8 @@ class PlainPath:
     async def _resume(
         self, exchange: Exchange, request: RoutedRequest, attempt: Attempt, kept: Kept, held: Held, failure: EngineError
     ) -> bool:
-        """Goes on with a stream until it is complete; returns False if the client must get an error.
-
-        Args:
-            exchange: The client's side.
-            request: Of the client.
-            attempt: Whose engine is lost.
-            kept: What it has sent.
-            held: By the attempt.
-            failure: Why it is lost.
+        """Goes on with the stream of an attempt whose engine is lost until it is complete, from what was kept of it;
+        returns False if the client must get an error.
         """
         await held.release()  # nobody waits for the slot of an engine that is lost
         answer = PlainAnswer(chat=request.path == CHAT_PATH, several=attempt.several)
@@ -187,12 +169,9 @@ class PlainPath:
         return True
 
     async def _resumption(self, stream: _LostStream, *, grew: bool, heals: bool) -> Resumption | None:
-        """Returns how a stream goes on, from the start as long as nothing of it is out; None if it can't.
-
-        Args:
-            stream: That was lost.
-            grew: The last engine has added to the answer.
-            heals: The last word may be written again, if it may end within a token.
+        """Returns how a lost stream goes on, from the start as long as nothing of it is out; None if it can't. It
+        `grew` if the last engine has added to it, and `heals` if the last word, which may end within a token, may be
+        written again.
         """
         request, answer, tried = stream.request, stream.answer, stream.tried
         candidates = rerun_order(request.decision.candidates, tried, request.decision.trial)
@@ -427,12 +406,8 @@ class PlainAnswer:
 async def tokens_of(ask: Ask, prompt: bytes | list[int], text: str) -> tuple[list[int], list[int]]:
     """Returns the tokens of a prompt and of a text.
 
-    A text that ends where a token ended has the same tokens again, as far as its model wrote the usual ones.
-
-    Args:
-        ask: Asks an engine.
-        prompt: Its ids, or the body that asks for them.
-        text: Behind it, raw.
+    A text that ends where a token ended has the same tokens again, as far as its model wrote the usual ones. Of the
+    prompt there are its ids, or the body that asks for them.
 
     Raises:
         CannotResumeError: The engine does not know, or would read another text.
@@ -451,12 +426,8 @@ async def tokens_of(ask: Ask, prompt: bytes | list[int], text: str) -> tuple[lis
 
 
 def raw_of(had: Had, parser: StreamParser, *, splits: bool) -> str:
-    """Returns what a model wrote of which a client has the parts, but for space that parsers leave out.
-
-    Args:
-        had: The parts.
-        parser: Of the answer.
-        splits: Whoever read the answer is known to have told reasoning and text apart.
+    """Returns what a model wrote of which a client has the parts, but for space that parsers leave out. It `splits` if
+    whoever read the answer is known to have told reasoning and text apart.
     """
     machine = parser.machine
     inside, (opens, closes) = machine.thinking, machine.thinking_tags
@@ -469,14 +440,8 @@ def raw_of(had: Had, parser: StreamParser, *, splits: bool) -> str:
 
 
 def prefix_of(parser: StreamParser | None, had: Had, text: str, tokens: int, prompt_tokens: int) -> KeptPrefix:
-    """Returns what a client has, as the begin of the answer that goes on.
-
-    Args:
-        parser: Of the answer; new. None if nobody knows how its model writes.
-        had: What the client has.
-        text: The same, raw.
-        tokens: Of this text.
-        prompt_tokens: Those before it.
+    """Returns what a client has, a raw text of so many tokens, as the begin of the answer that goes on. The parser is a
+    new one; None if nobody knows how the model writes.
 
     Raises:
         CannotResumeError: We read something else in it.
@@ -496,11 +461,7 @@ def _normal(text: str) -> str:
 
 
 class AllAgain(End):
-    """Lets a stream of several choices that begins again, since none had begun, pass as it is but for its `[DONE]`.
-
-    Args:
-        answer: What the client has, to which the stream adds.
-    """
+    """Lets a stream of several choices that begins again, since none had begun, pass as it is but for its `[DONE]`."""
 
     def __init__(self, answer: PlainAnswer) -> None:
         super().__init__(several=True, waits=True)
@@ -514,11 +475,8 @@ class AllAgain(End):
 
 
 class ResumedStream(Check):
-    """Makes what another engine goes on with the rest of the stream, of one choice, that the client has.
-
-    Args:
-        answer: What the client has, to which the stream adds.
-        word: The end of it, which the engine has to write again.
+    """Makes what another engine goes on with the rest of the stream, of one choice, that the client has. The engine has
+    to write the word at its end again.
 
     Attributes:
         failure: The engine's, where it gave the answer up, or `_ANOTHER_WORD`.

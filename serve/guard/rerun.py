@@ -62,17 +62,8 @@ class _Answer:
 
 
 class GuardedPath:
-    """Serves requests under the guard.
-
-    Args:
-        attempts: Sends requests to engines.
-        telemetry: Spans and metrics.
-        sink: Gets the result of every attempt.
-        models: The configured models, by name.
-        transcripts: Keeps what was sent for requests that were rerun.
-        policy: Returns the one in force.
-        found: Gets what came of every trial.
-        trusts: Returns whether a pool's answers of a class have been so clean that calls may go out while they grow.
+    """Serves requests under the guard. `sink` gets the result of every attempt, and `found` what came of every trial;
+    `trusts` returns whether a pool's answers of a class have been so clean that calls may go out while they grow.
 
     Attributes:
         stalls: Gives streams up whose engine has stalled.
@@ -101,10 +92,6 @@ class GuardedPath:
 
     async def respond(self, exchange: Exchange, request: RoutedRequest) -> None:
         """Sends the response, made of one attempt or several.
-
-        Args:
-            exchange: The client's side.
-            request: A chat request to a model whose guard is not `off`.
 
         Raises:
             IntegrityError: Every attempt was broken.

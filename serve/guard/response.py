@@ -50,9 +50,6 @@ def unjudged_error() -> IntegrityError:
 class GuardedStream(Check):
     """Guards one attempt's stream; the engine's own bytes go out wherever nothing had to change.
 
-    Args:
-        guard: Checks the response; ready for this attempt.
-
     Attributes:
         passing: True once the guard itself has failed and the rest passes as the engine sends it.
         slow: True if a check would hold up other requests: too much waits for it.

@@ -39,12 +39,8 @@ MOST_LOSSES = 8  # of engines of one answer, as long as each has added to it
 def may_resume(outcome: Outcome, resumed: int, *, grew: bool) -> bool:
     """Returns whether a broken answer may go on elsewhere once more.
 
-    An answer that takes every engine with it at the same place must not be given to all of them.
-
-    Args:
-        outcome: What was wrong with it.
-        resumed: How often it has gone on already.
-        grew: The last engine has added to it.
+    An answer that takes every engine with it at the same place must not be given to all of them: how often it was
+    resumed counts, and whether it grew by the last engine.
     """
     return resumed < (MOST_LOSSES if outcome is Outcome.FAILED and grew else MOST_RESUMES)
 
@@ -84,13 +80,7 @@ class Resumption(NamedTuple):
 
 
 class Resumes:
-    """Makes resumptions.
-
-    Args:
-        attempts: Ask engines.
-        models: The configured models, by name.
-        metrics: Get the number of resumes, and of reruns in their place.
-    """
+    """Makes resumptions."""
 
     def __init__(self, attempts: Attempts, models: Mapping[str, ModelConfig], metrics: Metrics) -> None:
         self._attempts = attempts
@@ -106,14 +96,7 @@ class Resumes:
     async def resumption(
         self, request: RoutedRequest, guard: Guard, written: Written, candidates: Sequence[Candidate]
     ) -> Resumption | None:
-        """Returns how an answer goes on that a guard has found broken; None if its request is to run again.
-
-        Args:
-            request: Of the client.
-            guard: Of the answer.
-            written: The answer's tokens.
-            candidates: Where it may go on, best first.
-        """
+        """Returns how an answer goes on that a guard has found broken; None if its request is to run again."""
         model = self._models[request.decision.model]
         if model.guard.resume == "off":
             return None
@@ -122,13 +105,7 @@ class Resumes:
     async def made(
         self, request: RoutedRequest, making: Awaitable[Resumption], otherwise: Literal["rerun", "error"]
     ) -> Resumption | None:
-        """Returns a resumption; None if there can be none.
-
-        Args:
-            request: Of the client.
-            making: Gives it, or raises why there is none.
-            otherwise: What happens in its place, by which it is counted.
-        """
+        """Returns a resumption; None if there can be none. Then it is counted by what happens otherwise."""
         try:
             return await making
         except CannotResumeError as error:

@@ -50,11 +50,7 @@ class Record(Stage):
 
 
 class Transcript:
-    """One request's attempts.
-
-    Args:
-        request_id: The request's.
-        keep: Takes the transcript when the request is over, if there was a rerun.
+    """One request's attempts; `keep` takes them when the request is over, if there was a rerun.
 
     Attributes:
         client: Keeps what goes out, as chat completions; another API's client gets it in its own words.

@@ -91,11 +91,8 @@ class Response:
 class ClientConnection(asyncio.Protocol):
     """A connection to an engine.
 
-    The socket is not read while `READ_AHEAD_BYTES` wait for the reader, so a slow client slows its engine down.
-
-    Args:
-        idle_timeout_s: Longest silence of the engine while somebody waits for more of a response, in seconds.
-        on_lost: Called once, when the connection is closed.
+    The socket is not read while `READ_AHEAD_BYTES` wait for the reader, so a slow client slows its engine down. The
+    idle timeout is the engine's longest silence while somebody waits for more of a response.
     """
 
     def __init__(self, idle_timeout_s: float, on_lost: "Callable[[ClientConnection], None]") -> None:

@@ -42,12 +42,8 @@ class Origin(NamedTuple):
 
 
 class ConnectionPool:
-    """Keep-alive connections by origin. The one used last is used first.
-
-    Args:
-        connect_timeout_s: Longest wait for a new connection.
-        read_timeout_s: Longest silence of an engine while somebody waits for it.
-        authorities: File with the certificates that are trusted, in place of the system's.
+    """Keep-alive connections by origin. The one used last is used first. `authorities` is a file with the certificates
+    that are trusted, in place of the system's.
     """
 
     def __init__(self, connect_timeout_s: float, read_timeout_s: float, authorities: str | None = None) -> None:

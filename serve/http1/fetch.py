@@ -35,18 +35,9 @@ async def fetch(
     most_bytes: int = _MAX_ANSWER_BYTES,
     authorities: str | None = None,
 ) -> HttpResponse:
-    """Sends a request; follows no redirect.
-
-    Args:
-        url: The server's base URL.
-        key: For the header `authorization`; None for none.
-        method: HTTP's.
-        path: With its query.
-        body: JSON, if any.
-        headers: Further ones.
-        timeout_s: For all of the answer.
-        most_bytes: What is beyond that is not read.
-        authorities: File with the certificates that are trusted, in place of the system's.
+    """Sends a request; follows no redirect. The path behind the server's base URL has its query, and the key goes into
+    the header `authorization`. What is beyond `most_bytes` of the answer is not read; `authorities` are as of
+    `ConnectionPool`.
 
     Raises:
         OSError: It does not answer, or not in time.

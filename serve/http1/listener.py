@@ -18,17 +18,12 @@ _LOOPBACK = "127.0.0.1"
 
 
 class Listener:
-    """Serves one ASGI app on a free port of this node, inside the running event loop.
-
-    Args:
-        host: Address to bind: the node's own, so that other nodes of the cluster reach it and nothing else is exposed.
-        key: The secret; made up if it is empty.
-        port: TCP port; 0 lets the operating system choose.
+    """Serves one ASGI app on a port of this node, by default a free one, inside the running event loop. The address is
+    the node's own, so that other nodes of the cluster reach it and nothing else is exposed.
 
     Attributes:
-        key: Secret that callers learn through Ray's control plane and send as a bearer token. Without it, anybody on
-            the network could bypass the policy by talking to an engine directly.
-        port: TCP port.
+        key: Secret that callers learn through Ray's control plane and send as a bearer token, made up if none is given.
+            Without it, anybody on the network could bypass the policy by talking to an engine directly.
     """
 
     def __init__(self, host: str, key: str = "", port: int = 0) -> None:
@@ -57,12 +52,7 @@ class Listener:
         return len(self._server.server_state.tasks) if self._server is not None else 0
 
     async def start(self, app: AsgiApp, http: Any = "auto", **options: Any) -> None:
-        """Starts to serve; returns when requests are accepted.
-
-        Args:
-            app: The replica's.
-            http: uvicorn's setting of the same name: its own protocol, or the class of another one.
-            options: Further settings of uvicorn, such as `ssl_certfile`.
+        """Starts to serve; returns when requests are accepted. `http` and the options are uvicorn's settings.
 
         Raises:
             RuntimeError: The start-up of the app failed.
@@ -128,12 +118,8 @@ def url_of(host: str, port: int) -> str:
 
 
 class AllowedRoutes:
-    """An ASGI app around a replica's that lets listed routes through, with the key, and nothing else.
-
-    Args:
-        app: The replica's.
-        key: Bearer token that every request must carry.
-        routes: Methods and paths that pass; a path matches exactly.
+    """An ASGI app around a replica's that lets listed routes through, methods and exact paths, if the request carries
+    the key as its bearer token.
     """
 
     def __init__(self, app: AsgiApp, key: str, routes: Iterable[tuple[str, str]]) -> None:

@@ -33,11 +33,8 @@ def has_none(error: OSError) -> bool:
 
 
 class Addresses:
-    """The hosts that a process has asked for.
-
-    Args:
-        look_up: The resolver; called in a thread.
-        patience_s: How long it is waited for where there are addresses of before.
+    """The hosts that a process has asked for. `look_up` is called in a thread, and waited for no longer than
+    `patience_s` where there are addresses of before.
     """
 
     def __init__(self, look_up: Callable[[str], Sequence[str]] = look_up, patience_s: float = _PATIENCE_S) -> None:

@@ -83,18 +83,11 @@ _OVER = (ENDED, ABANDONED)
 
 
 class RequestResponseCycle:
-    """Serves one request to an app.
-
-    Args:
-        wire: The connection.
-        allowance: Counts the body's bytes until the request ends.
-        scope: ASGI's description of the request.
-        expects_continue: The client waits for a 100 Continue before it sends the body.
-        keep_alive: The connection may serve another request after this one.
+    """Serves one request to an app. The allowance counts the body's bytes until the request ends; with
+    `expects_continue`, the client waits for a 100 Continue before it sends the body.
 
     Attributes:
-        scope: As it was given.
-        keep_alive: As it was given, or False if the response ends the connection.
+        keep_alive: The connection may serve another request after this one; False if the response ends it.
         error: Why the body was given up; None if it was not.
         received_bytes: Bytes of the body that have arrived and are counted in the allowance.
     """
@@ -326,13 +319,8 @@ class Apps:
 class ServerProtocol(asyncio.Protocol):
     """One connection of a client. Responses go out in the order in which the requests came in.
 
-    A client that closes its sending half is treated as gone, because from here the two look the same.
-
-    Args:
-        apps: Serve the requests.
-        connections: Holds this connection while it is open.
-        tasks: Holds the task of every call to an app while it runs.
-        allowance: Shared by all connections of the listener.
+    A client that closes its sending half is treated as gone, because from here the two look the same. `connections`
+    holds this one while it is open, and `tasks` the task of every call to an app while it runs.
 
     Attributes:
         drain: Pending until the client has taken most of what was written; None while it can take more.
@@ -573,12 +561,9 @@ class ServerProtocol(asyncio.Protocol):
 def protocol_factory(
     direct: Mapping[str, AsgiApp], allowance: Allowance | None = None
 ) -> Callable[..., ServerProtocol]:
-    """Returns uvicorn's `http`: the protocol for uvicorn's own app, with some paths served before it.
-
-    Args:
-        direct: `Apps.direct`. They live in the event loop that makes this call; where uvicorn runs in another one, its
-            own app gets these requests too.
-        allowance: Shared by all connections.
+    """Returns uvicorn's `http`: the protocol for uvicorn's own app, with some paths served before it (`Apps.direct`).
+    Their apps live in the event loop that makes this call; where uvicorn runs in another one, its own app gets these
+    requests too. All connections share the allowance.
     """
     shared = allowance or Allowance()
     home = asyncio.get_running_loop()

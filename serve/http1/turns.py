@@ -65,11 +65,7 @@ async def turn() -> None:
 
 
 class Burst:
-    """Tells the first few of a moment, who may begin at once, from a crowd that begins in turns.
-
-    Args:
-        clock: Monotonic, in seconds.
-    """
+    """Tells the first few of a moment, who may begin at once, from a crowd that begins in turns."""
 
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
         self._clock = clock

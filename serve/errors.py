@@ -106,15 +106,11 @@ class GatewayError(Exception):
 
 
 class InvalidRequestError(GatewayError):
-    status = 400
-    type = "invalid_request_error"
-    default_code = "invalid_request"
+    status, type, default_code = 400, "invalid_request_error", "invalid_request"
 
 
 class InvalidApiKeyError(GatewayError):
-    status = 401
-    type = "invalid_request_error"
-    default_code = "invalid_api_key"
+    status, type, default_code = 401, "invalid_request_error", "invalid_api_key"
 
     @property
     def headers(self) -> dict[str, str]:
@@ -123,21 +119,15 @@ class InvalidApiKeyError(GatewayError):
 
 
 class InsufficientScopeError(GatewayError):
-    status = 403
-    type = "permission_error"
-    default_code = "insufficient_scope"
+    status, type, default_code = 403, "permission_error", "insufficient_scope"
 
 
 class CrossSiteError(GatewayError):
-    status = 403
-    type = "invalid_request_error"
-    default_code = "cross_site"
+    status, type, default_code = 403, "invalid_request_error", "cross_site"
 
 
 class ModelNotFoundError(GatewayError):
-    status = 404
-    type = "invalid_request_error"
-    default_code = "model_not_found"
+    status, type, default_code = 404, "invalid_request_error", "model_not_found"
     asked = ""  # the name, as far as operators may see it
 
     @classmethod
@@ -150,63 +140,43 @@ class ModelNotFoundError(GatewayError):
 
 
 class RouteNotFoundError(GatewayError):
-    status = 404
-    type = "invalid_request_error"
-    default_code = "not_found"
+    status, type, default_code = 404, "invalid_request_error", "not_found"
 
 
 class MethodNotAllowedError(GatewayError):
-    status = 405
-    type = "invalid_request_error"
-    default_code = "method_not_allowed"
+    status, type, default_code = 405, "invalid_request_error", "method_not_allowed"
 
 
 class RequestTimeoutError(GatewayError):
-    status = 408
-    type = "invalid_request_error"
-    default_code = "request_timeout"
+    status, type, default_code = 408, "invalid_request_error", "request_timeout"
 
 
 class BodyTooLargeError(GatewayError):
-    status = 413
-    type = "invalid_request_error"
-    default_code = "body_too_large"
+    status, type, default_code = 413, "invalid_request_error", "body_too_large"
 
 
 class UnsupportedMediaTypeError(GatewayError):
-    status = 415
-    type = "invalid_request_error"
-    default_code = "unsupported_media_type"
+    status, type, default_code = 415, "invalid_request_error", "unsupported_media_type"
 
 
 class HeadTooLargeError(GatewayError):
-    status = 431
-    type = "invalid_request_error"
-    default_code = "head_too_large"
+    status, type, default_code = 431, "invalid_request_error", "head_too_large"
 
 
 class PolicyConflictError(GatewayError):
-    status = 422
-    type = "invalid_request_error"
-    default_code = "policy_conflict"
+    status, type, default_code = 422, "invalid_request_error", "policy_conflict"
 
 
 class OverloadedError(GatewayError):
-    status = 429
-    type = "rate_limit_error"
-    default_code = "overloaded"
+    status, type, default_code = 429, "rate_limit_error", "overloaded"
 
 
 class RateLimitError(GatewayError):
-    status = 429
-    type = "rate_limit_error"
-    default_code = "rate_limit_exceeded"
+    status, type, default_code = 429, "rate_limit_error", "rate_limit_exceeded"
 
 
 class QuotaError(GatewayError):
-    status = 429
-    type = "insufficient_quota"
-    default_code = "insufficient_quota"
+    status, type, default_code = 429, "insufficient_quota", "insufficient_quota"
 
     @property
     def headers(self) -> dict[str, str]:
@@ -215,53 +185,39 @@ class QuotaError(GatewayError):
 
 
 class EngineError(GatewayError):
-    status = 502
-    type = "upstream_error"
-    default_code = "engine_error"
+    status, type, default_code = 502, "upstream_error", "engine_error"
 
 
 class IntegrityError(GatewayError):
-    status = 502
-    type = "upstream_error"
-    default_code = "integrity_violation"
+    status, type, default_code = 502, "upstream_error", "integrity_violation"
 
 
 class PoolUnavailableError(GatewayError):
-    status = 503
-    type = "upstream_error"
-    default_code = "pool_unavailable"
+    status, type, default_code = 503, "upstream_error", "pool_unavailable"
 
 
 class TooManyConnectionsError(GatewayError):
-    status = 503
-    type = "rate_limit_error"
-    default_code = "too_many_connections"
+    status, type, default_code = 503, "rate_limit_error", "too_many_connections"
 
 
 class OutOfMemoryError(GatewayError):
-    status = 503
-    default_code = "out_of_memory"
+    status, default_code = 503, "out_of_memory"
 
 
 class ShuttingDownError(GatewayError):
-    status = 503
-    default_code = "shutting_down"
+    status, default_code = 503, "shutting_down"
 
 
 class SharedStateError(GatewayError):
-    status = 503
-    default_code = "shared_state_lost"
+    status, default_code = 503, "shared_state_lost"
 
 
 class DeadlineError(GatewayError):
-    status = 504
-    type = "upstream_error"
-    default_code = "deadline_exceeded"
+    status, type, default_code = 504, "upstream_error", "deadline_exceeded"
 
 
 class StorageError(GatewayError):
-    status = 507
-    default_code = "storage_failed"
+    status, default_code = 507, "storage_failed"
 
 
 class ConfigError(Exception):

@@ -12,7 +12,7 @@ import typer
 from rich.markup import escape
 
 from serve.admin.audit import verify
-from serve.cli.output import FOUND, Json, console, print_json, print_table
+from serve.cli.output import FOUND, Json, console, print_json, print_rows
 from serve.config.gateway import DEFAULT_ADMIN_PORT
 from serve.errors import ConfigError
 from serve.limits.book import dimensions, instant, read
@@ -139,14 +139,9 @@ def _cells(method: str, url: str, body: Any = None) -> list[dict[str, Any]]:
 
 
 def _show_cells(cells: list[dict[str, Any]], as_json: bool) -> None:
-    if as_json:
-        print_json(cells)
-        return
-    if not cells:
-        console().print("no counts yet: no answer with tools or JSON has been checked")
-        return
     columns = ("model", "pool", "speculation", "class", "status", "answers", "clean", "bad rate, bounds", "why")
-    print_table(columns, map(_cell_row, cells))
+    none = "no counts yet: no answer with tools or JSON has been checked"
+    print_rows(cells, as_json, columns, _cell_row, none)
 
 
 def _cell_row(cell: dict[str, Any]) -> Sequence[str]:
@@ -167,13 +162,9 @@ def _status(cell: dict[str, Any]) -> str:
 def shadow(url: Url = LOCAL, as_json: Json = False) -> None:
     """Show how candidate pools answer copies of requests; exit code 1 if one is to be rejected."""
     rows: list[dict[str, Any]] = ask("GET", url, "/admin/v1/shadow")["data"]
-    if as_json:
-        print_json(rows)
-    elif not rows:
-        console().print("no pairs yet: a model needs `shadow: {pool: NAME}` and requests with tools or JSON")
-    else:
-        columns = ("model", "candidate", "class", "verdict", "pairs", "bad: its, ours, both", "difference", "time")
-        print_table(columns, map(_verdict_row, rows))
+    columns = ("model", "candidate", "class", "verdict", "pairs", "bad: its, ours, both", "difference", "time")
+    none = "no pairs yet: a model needs `shadow: {pool: NAME}` and requests with tools or JSON"
+    print_rows(rows, as_json, columns, _verdict_row, none)
     if any(row["verdict"] == "reject" for row in rows):
         raise typer.Exit(FOUND)
 
@@ -209,19 +200,13 @@ def usage(
         instant(since), instant(until)  # a wrong date is an error before anybody is asked
         query = urlencode({"by": by, "since": since, "until": until})
         rows = ask("GET", url, f"/admin/v1/usage?{query}")["data"]
-    if as_json:
-        print_json(rows)
-    elif as_csv:
-        _print_csv((*names, *USAGE_COLUMNS), rows)
+    columns = (*names, *USAGE_COLUMNS)
+    if as_csv and not as_json:
+        writer = csv.DictWriter(sys.stdout, columns, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
     else:
-        columns = (*names, *USAGE_COLUMNS)
-        print_table(columns, ((str(row[column]) for column in columns) for row in rows))
-
-
-def _print_csv(columns: Sequence[str], rows: Sequence[dict[str, Any]]) -> None:
-    writer = csv.DictWriter(sys.stdout, columns, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
+        print_rows(rows, as_json, columns, lambda row: (str(row[column]) for column in columns))
 
 
 @audit_app.command("verify")
@@ -246,8 +231,5 @@ def check(
 def list_lines(url: Url = LOCAL, limit: Limit = 20, as_json: Json = False) -> None:
     """List the newest lines that a running admin API has written."""
     lines = ask("GET", url, f"/admin/v1/audit?limit={limit}")["data"]
-    if as_json:
-        print_json(lines)
-        return
     names = ("time", "key", "tenant", "source", "action", "object", "reason")
-    print_table(names, ((escape(str(line[name])) for name in names) for line in lines))
+    print_rows(lines, as_json, names, lambda line: (escape(str(line[name])) for name in names))

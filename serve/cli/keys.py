@@ -22,7 +22,7 @@ from serve.access.key_store import FILE_NAME, GRACE_S, KeyStore, issue, rotated
 from serve.access.principal import DEFAULT_TENANT
 from serve.access.token import claimed_id
 from serve.cli.admin import LOCAL, Url, ask
-from serve.cli.output import Json, console, print_json, print_table
+from serve.cli.output import Json, console, print_json, print_rows
 from serve.config.access import AccessConfig, RightName, TenantName
 from serve.config.problems import first_problem
 from serve.errors import ConfigError
@@ -269,15 +269,12 @@ def list_all(
     """List the keys of the store; those of `access.file` are in that file."""
     with key_service(url, state_dir) as keys:
         found = keys.keys(tenant)
-    if as_json:
-        print_json(found)
-        return
-    rows = (
-        (key["id"], key["tenant"], key["name"], " ".join(key["scopes"]), " ".join(key["models"]),
-         key["expires"] or "never", key["last_used"] or "never")
-        for key in found
-    )  # fmt: skip
-    print_table(("id", "tenant", "name", "scopes", "models", "expires", "last used"), rows)
+    print_rows(found, as_json, ("id", "tenant", "name", "scopes", "models", "expires", "last used"), _key_row)
+
+
+def _key_row(key: Object) -> Sequence[str]:
+    may = " ".join(key["scopes"]), " ".join(key["models"])
+    return (key["id"], key["tenant"], key["name"], *may, key["expires"] or "never", key["last_used"] or "never")
 
 
 def _terms(**fields: Any) -> KeyTerms:
@@ -362,10 +359,7 @@ def list_tenants(url: Url = LOCAL, state_dir: StateDir = None, as_json: Json = F
     """List the tenants with terms of their own in the store."""
     with key_service(url, state_dir) as keys:
         tenants = keys.tenants()
-    if as_json:
-        print_json(tenants)
-        return
-    print_table(("tenant", "weight", "limits", "limits of models", "first priority"), map(_row, tenants))
+    print_rows(tenants, as_json, ("tenant", "weight", "limits", "limits of models", "first priority"), _row)
 
 
 def _row(tenant: Object) -> Sequence[str]:

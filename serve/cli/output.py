@@ -9,7 +9,7 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from importlib.metadata import entry_points
 from typing import Annotated, Any, NoReturn
 
@@ -86,6 +86,18 @@ def print_table(columns: Iterable[str], rows: Iterable[Iterable[str]]) -> None:
     for row in rows:
         table.add_row(*row)
     console().print(table)
+
+
+def print_rows(
+    rows: Sequence[Any], as_json: bool, columns: Iterable[str], cells: Callable[[Any], Iterable[str]], none: str = ""
+) -> None:
+    """Prints rows as JSON or as a table; in place of one without rows, what `none` says."""
+    if as_json:
+        print_json(rows)
+    elif none and not rows:
+        console().print(none)
+    else:
+        print_table(columns, map(cells, rows))
 
 
 def print_finding(level: str, about: str, message: str) -> None:

@@ -279,9 +279,6 @@ class AdminRoutes:
     ) -> HttpResponse:
         """Asks one gateway replica after the other until one answers. The method is the caller's by default; headers
         are added to the caller's.
-
-        Raises:
-            PoolUnavailableError: None does.
         """
         passed = [(name, value) for name, value in request.headers.raw if name not in _WITHHELD]
         passed.append((MODELS_HEADER.encode(), ",".join(principal_of(request.scope).models).encode()))

@@ -86,11 +86,7 @@ class AdminApi:
 
 
 def _store(folder: Path) -> KeyStore:
-    """Returns the store of keys.
-
-    Raises:
-        ConfigError: It can't be opened.
-    """
+    """Returns the store of keys."""
     try:
         return KeyStore(folder, mends=True)
     except (sqlite3.Error, OSError) as error:
@@ -101,11 +97,7 @@ def _store(folder: Path) -> KeyStore:
 
 
 async def _listener(admin: AdminConfig) -> Listener:
-    """Returns the listener once it has its port.
-
-    Raises:
-        ConfigError: The port can't be bound.
-    """
+    """Returns the listener once it has its port."""
     deadline_s = time.monotonic() + _PORT_TIMEOUT_S
     while True:
         try:

@@ -136,11 +136,7 @@ def _listing(objects: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 async def _body(request: fastapi.Request, kind: type[Body]) -> Body:
-    """Returns the body of a request, in which every field must be one that may be set; none at all is an empty one.
-
-    Raises:
-        InvalidRequestError: It is not valid.
-    """
+    """Returns the body of a request, in which every field must be one that may be set; none at all is an empty one."""
     data = await read_body(request.receive, request_headers(request.headers.raw), _MAX_BODY_BYTES)
     try:
         return kind.model_validate_json(data or b"{}")

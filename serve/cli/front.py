@@ -119,11 +119,7 @@ def front(
 
 
 def _refuse_confused(urls: Sequence[str], from_: Sequence[str], config: Path | None, write: Path | None) -> None:
-    """Checks that it is clear which engines are meant, and that what is found can be kept.
-
-    Raises:
-        ConfigError: It is not.
-    """
+    """Checks that it is clear which engines are meant, and that what is found can be kept."""
     if config is not None and urls:
         raise ConfigError("the engines of --config stand in it; add those URLs to its pools, or leave --config out")
     if not (urls or from_ or config):

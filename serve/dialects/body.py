@@ -52,11 +52,7 @@ def written(chat: dict[str, Any], size_bytes: int) -> bytes:
 
 
 def _check_values(body: bytes) -> None:
-    """Refuses a body of more values than any request has.
-
-    Raises:
-        InvalidRequestError: It is one.
-    """
+    """Refuses a body of more values than any request has."""
     if _marks(body, 0, len(body)) <= _MOST_VALUES:
         return
     values = at = 0

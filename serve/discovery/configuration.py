@@ -188,11 +188,7 @@ def state(
 
 
 def _check(fact: StatedFact, findings: Findings) -> None:
-    """Refuses a statement that an engine contradicts.
-
-    Raises:
-        ConfigError: It does.
-    """
+    """Refuses a statement that an engine contradicts."""
     found = findings.get(fact.name)
     speculates = findings.get("speculates")
     none = fact.name == "method" and method_of(str(fact.value)) is None

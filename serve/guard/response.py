@@ -158,11 +158,7 @@ class GuardedStream(Check):
         self._waiting = []
 
     def _hold(self, frame: Frame, held_bytes: int) -> None:
-        """Counts what waits for a check.
-
-        Raises:
-            EngineError: It is too much.
-        """
+        """Counts what waits for a check."""
         held_bytes += self._held_bytes
         self._held_bytes = held_bytes
         if self._verbatim:

@@ -12,8 +12,7 @@ from serve.config.exposure import listening_host, open_gateway
 from serve.config.gateway import GatewayConfig, args_of
 from serve.errors import ConfigError
 from serve.launch import submit
-from serve.launch.engines import check_engines
-from serve.launch.submit import split_applications
+from serve.launch.submit import check_engines, split_applications
 from serve.tools.decider import Decider
 from serve.tools.doctor import examine, try_store
 

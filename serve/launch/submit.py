@@ -2,14 +2,20 @@
 and one for each pool that runs in the cluster, sends it, and waits until it runs.
 """
 
+import importlib
+import logging
 import os
 import time
+import warnings
 from collections.abc import Callable, Iterator, Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from serve.config import layers
 from serve.config.gateway import GatewayConfig, args_of
+from serve.config.pool import HOSTED
+from serve.engine.kinds import kind_of
 from serve.errors import ConfigError
 from serve.launch.local import cause_of
 
@@ -70,6 +76,40 @@ def _check_serve_keys(document: Mapping[str, Any], path: str | Path) -> None:
     except ValidationError as error:
         lines = (f"  {'.'.join(map(str, problem['loc']))}: {problem['msg']}" for problem in error.errors())
         raise ConfigError(f"Ray Serve rejects {path}:\n" + "\n".join(lines)) from error
+
+
+def check_engines(config: GatewayConfig, say: Callable[[str], None]) -> None:
+    """Checks pools by their engines' own rules: the simulated engine's settings, or vLLM's command line where vLLM is
+    installed.
+
+    Raises:
+        ConfigError: An engine would not start with its settings.
+    """
+    kinds = [*HOSTED]
+    if any(config.each_pool("vllm")) and (reason := _vllm_is_missing()):
+        say(f"engine arguments are not checked here: {reason}")
+        kinds.remove("vllm")
+    for name, model, pool, settings in config.each_pool(*kinds):
+        try:
+            kind_of(settings.kind).check(name, model, pool)
+        except ConfigError as error:
+            raise ConfigError(f"{name}/{pool}: {error}; --accept-hazards deploys it anyway") from error
+
+
+def _vllm_is_missing() -> str:
+    """Returns why vLLM can't be loaded; empty if it can. On a head without GPU it may be installed but not load."""
+    if find_spec("vllm") is None:
+        return "vLLM is not installed"
+    disabled = logging.root.manager.disable
+    logging.disable(logging.WARNING)  # warnings about this machine concern no engine
+    try:
+        with warnings.catch_warnings(action="ignore"):
+            importlib.import_module("serve.engine.vllm.host")
+    except (ImportError, RuntimeError) as error:
+        return f"vLLM can't be loaded: {error}"
+    finally:
+        logging.disable(disabled)
+    return ""
 
 
 def submit(document: Mapping[str, Any], address: str, say: Callable[[str], None]) -> None:

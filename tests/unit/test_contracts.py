@@ -51,7 +51,7 @@ def test_the_house_as_it_is_keeps_its_contracts(house: Path) -> None:
         ("serve/quarantine/detector.py", "import serve.quarantine.live_policy", "quarantine: what Ray runs"),
         ("policies/decide.py", "import serve.errors", "policies imports nothing of the serving side"),
         ("serve/gateway/pipeline.py", "import openai", "import what their extras bring"),
-        ("serve/launch/engines.py", "import lab.sim", "the gateway does without the laboratory"),
+        ("serve/launch/submit.py", "import lab.sim", "the gateway does without the laboratory"),
         ("lab/sim/pool.py", "import lab.simulation", "the laboratory: one direction"),
         ("serve/parsing/events.py", "import serve.parsing.parser", "no cycles among siblings"),
     ],

@@ -9,7 +9,7 @@ from serve.cli.output import WRONG_INPUT, Commands
 from serve.config.gateway import GatewayConfig
 from serve.engine import kinds
 from serve.errors import ConfigError
-from serve.launch.engines import check_engines
+from serve.launch.submit import check_engines
 
 SIM = {"models": {"m": {"family": "sim", "grammar": "hermes", "pools": {"p": {"kind": "sim"}}}}}
 

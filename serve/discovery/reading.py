@@ -58,11 +58,6 @@ class EngineAnswer:
         """The JSON object of a successful answer; empty for anything else."""
         if self.status != 200:
             return {}
-        return self.any_document
-
-    @property
-    def any_document(self) -> dict[str, Any]:
-        """The JSON object of the answer, whatever its status; empty for anything else."""
         try:
             document = json.loads(self.body)
         except (ValueError, RecursionError):

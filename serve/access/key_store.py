@@ -26,7 +26,7 @@ from serve.access.principal import Principal, Tenant
 from serve.access.rights import EVERY_TENANT, LOCAL, check_grant, check_manages, check_shares, shared_by
 from serve.access.token import digest, new_id, new_token, without_secrets
 from serve.config.rate_limits import Limits
-from serve.errors import InvalidRequestError
+from serve.errors import ConfigError, InvalidRequestError
 from serve.shared.database_file import check, damage, is_damaged, is_odd, put_aside, transaction
 
 log = logging.getLogger("ray.serve.specgate.access")
@@ -331,6 +331,21 @@ class KeyStore:
         key = _read(row[0], KeyRecord)
         check_manages(issuer, key.tenant)
         return key
+
+
+def open_store(folder: Path, *, mends: bool = False) -> KeyStore:
+    """Returns the store in a folder; arguments are as of `KeyStore`.
+
+    Raises:
+        ConfigError: It can't be used.
+    """
+    try:
+        return KeyStore(folder, mends=mends)
+    except (sqlite3.Error, OSError) as error:
+        raise ConfigError(
+            f"the store of keys in {folder} can't be used ({error}): make room on its disk, mend it, or put a backup "
+            "of its files there. Until then, gateway replicas go by the keys that they know."
+        ) from error
 
 
 def _make_tables(database: sqlite3.Connection) -> None:

@@ -12,7 +12,7 @@ from typing import Generic, Protocol, TypeVar
 from serve.access.key_file import read_key_file
 from serve.access.key_record import KeyChanges
 from serve.access.key_ring import KeyRing
-from serve.access.key_store import KeyStore
+from serve.access.key_store import KeyStore, open_store
 from serve.access.oidc import TokenVerifier, fetch_provider_keys, read_provider_keys
 from serve.access.principal import Authenticate, everybody
 from serve.config.access import AccessConfig, OidcConfig
@@ -190,13 +190,13 @@ def live_access(config: AccessConfig, admin_api: Link | None) -> AnyAccess:
     """Returns the keys of a gateway replica. Without an admin API, as in tests, the store is opened here.
 
     Raises:
-        ConfigError: As of `LiveAccess`.
+        ConfigError: As of `LiveAccess`, or the store can't be used.
     """
     if config.mode == "off":
         return OpenAccess()
     if config.state_dir is None or admin_api is not None:
         return LiveAccess(config, admin_api if config.state_dir is not None else None)
-    store = KeyStore(Path(config.state_dir), mends=True)
+    store = open_store(Path(config.state_dir), mends=True)
     return LiveAccess(config, LocalLink(store), store)
 
 

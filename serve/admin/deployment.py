@@ -3,13 +3,12 @@
 import asyncio
 import errno
 import logging
-import sqlite3
 import time
 from pathlib import Path
 from typing import Any, Self
 
 from serve.access.key_record import KeyChanges
-from serve.access.key_store import KeyStore
+from serve.access.key_store import open_store
 from serve.access.live import LiveAccess, OpenAccess
 from serve.admin.app import AdminRoutes
 from serve.admin.audit import AuditLog
@@ -35,7 +34,7 @@ class AdminApi:
         audit_dir = Path(admin.audit_dir) if admin.audit_dir else None
         self._audit = audit = AuditLog(audit_dir, key_file=admin.audit_key(parsed.access.state_dir))
         watch = Watch(self._replicas)
-        self._store = store = _store(Path(parsed.access.state_dir)) if parsed.access.state_dir else None
+        self._store = store = open_store(Path(parsed.access.state_dir), mends=True) if parsed.access.state_dir else None
         keyed = parsed.access.mode == "required"
         access = LiveAccess(parsed.access, LocalLink(store) if store else None) if keyed else OpenAccess()
         names = None if keyed else (admin.host.lower(), *admin.names)  # with keys, a page lacks one
@@ -83,17 +82,6 @@ class AdminApi:
         for task in self._running:
             if task.done() and (error := task.exception()) is not None:  # what is off has nothing to run, and ends
                 raise RuntimeError("a task of the admin API has failed") from error
-
-
-def _store(folder: Path) -> KeyStore:
-    """Returns the store of keys."""
-    try:
-        return KeyStore(folder, mends=True)
-    except (sqlite3.Error, OSError) as error:
-        raise ConfigError(
-            f"the store of keys in {folder} can't be used ({error}): make room on its disk, mend it, or put a backup "
-            "of its files there. Until then, gateway replicas go by the keys that they know."
-        ) from error
 
 
 async def _listener(admin: AdminConfig) -> Listener:

@@ -4,7 +4,6 @@ Both reach them at the admin API, or in the store's file without a gateway, whic
 raise `GatewayError` or `ConfigError` for what is refused.
 """
 
-import sqlite3
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
@@ -18,7 +17,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from serve.access.key_file import KeyTerms, TenantRow, key_row, read_key_file
 from serve.access.key_record import IssuedKey, issued_object, key_object, tenant_object
-from serve.access.key_store import FILE_NAME, GRACE_S, KeyStore, issue, rotated
+from serve.access.key_store import FILE_NAME, GRACE_S, KeyStore, issue, open_store, rotated
 from serve.access.principal import DEFAULT_TENANT
 from serve.access.token import claimed_id
 from serve.cli.admin import LOCAL, Url, ask
@@ -119,27 +118,15 @@ def key_service(url: str, state_dir: Path | None, *, begins: bool = False) -> It
         yield StoredKeys(store)
 
 
-def open_store(folder: Path) -> KeyStore:
-    """Returns the store in a folder, made if it is missing.
-
-    Raises:
-        ConfigError: It can't be opened.
-    """
-    try:
-        return KeyStore(folder)
-    except (sqlite3.Error, OSError) as error:
-        raise ConfigError(f"{folder / FILE_NAME} can't be used as a store of keys: {error}") from error
-
-
 def first_key(config: AccessConfig) -> str | None:
     """Returns the token of a new key with every right, if access is required and the store holds no key yet.
 
     Raises:
-        ConfigError: The store can't be opened.
+        ConfigError: The store can't be used.
     """
     if config.mode == "off" or config.state_dir is None:
         return None
-    with closing(open_store(Path(config.state_dir))) as store:
+    with closing(open_store(Path(config.state_dir), mends=True)) as store:  # the gateway's, which starts
         if store.keys():
             return None
         return store.create(KeyTerms(tenant=DEFAULT_TENANT, name="first", scopes=get_args(RightName))).token

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from serve.access.key_file import read_key_file
 from serve.access.key_ring import KeyRing
-from serve.access.key_store import KeyStore
+from serve.access.key_store import FILE_NAME, KeyStore
 from serve.access.token import is_token
 from serve.cli import app
 from serve.cli.keys import first_key, limits_of
@@ -137,6 +137,15 @@ def test_the_first_key_is_made_once_and_only_where_one_is_asked_for(tmp_path: Pa
     assert token is not None
     assert ring_of(tmp_path).authenticate({"x-api-key": token}).scopes == RIGHTS
     assert first_key(config) is None
+
+
+def test_a_gateway_starts_on_a_damaged_store_and_goes_on_from_its_copy(tmp_path: Path) -> None:
+    config = AccessConfig(mode="required", state_dir=str(tmp_path))
+    token = first_key(config)
+    assert token is not None
+    (tmp_path / FILE_NAME).write_bytes(b"no database at all" * 100)
+    assert first_key(config) is None, "the one that it holds is the first"
+    assert ring_of(tmp_path).authenticate({"x-api-key": token}).scopes == RIGHTS
 
 
 @pytest.mark.parametrize(

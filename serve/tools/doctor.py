@@ -469,24 +469,23 @@ def _holes(policy: Policy) -> Iterator[dict[str, Any]]:
 def _request_findings(policy: Policy, models: dict[str, dict[str, Any]]) -> Iterator[dict[str, Any]]:
     advisories = {advisory.id: advisory for advisory in policy.advisories}
     for name in models:
-        level_of: dict[tuple[str, str], tuple[str, list[str]]] = {}
+        found: dict[tuple[str, str], list[str]] = {}  # what an advisory does, by advisory and level
         usual = frozenset(_usual(name))
         for features in _requests(policy, name):
             decision = decide(policy, features, None)
             for advisory, level, effect in _effects(decision, advisories, usual=features in usual):
-                if level == "warning" and (advisory, "error") in level_of:
+                if level == "warning" and (advisory, "error") in found:
                     level = "error"  # one finding is enough, and the usual requests come first
-                _, texts = level_of.setdefault((advisory, level), (level, []))
-                texts.append(f"{effect} ({' '.join(decision.classes)})")
+                found.setdefault((advisory, level), []).append(f"{effect} ({' '.join(decision.classes)})")
         presumed: dict[str, list[str]] = {}
         known: list[dict[str, Any]] = []
-        for (advisory, level), (_, texts) in level_of.items():
-            found = advisories.get(advisory)
-            unknown = _presumed(policy, found, name) if found is not None else ()
+        for (advisory, level), texts in found.items():
+            known_as = advisories.get(advisory)
+            unknown = _presumed(policy, known_as, name) if known_as is not None else ()
             if set(unknown) & set(_ENGINE_FACTS):
                 presumed.setdefault(level, []).append(advisory)
                 continue
-            finding = _finding(level, f"{advisory}: {_kinds(texts)}", name, "", found, policy)
+            finding = _finding(level, f"{advisory}: {_kinds(texts)}", name, "", known_as, policy)
             if unknown:
                 finding["cures"].insert(0, f"State {', '.join(unknown)} in `facts`: it is not known to concern you")
             known.append(finding)

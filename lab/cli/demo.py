@@ -41,10 +41,8 @@ def demo(
                 if settings.proven:
                     classes = ", ".join(settings.proven)
                     console().print(f"{name}/{pool} drafts {classes}: proven right on it, says {config.name}.")
-        console().print("\n".join(incident.lines()), markup=False)
+        console().print("\n".join(incident.lines()))
         console().print(f"{report.right} of {len(report.rows)} right, {time.monotonic() - started:.0f} s in total.")
-        console().print(
-            examples.TRY_NEXT.format(url=f"http://127.0.0.1:{port}", admin_api=parsed.admin.url), markup=False
-        )
+        console().print(examples.TRY_NEXT.format(url=f"http://127.0.0.1:{port}", admin_api=parsed.admin.url))
     if report.right < len(report.rows) or not incident.healed:
         raise typer.Exit(FOUND)

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from rich.table import Table
+from rich.text import Text
 
 _STYLES: Mapping[str, str] = {
     "clean": "green", "sound": "green", "passed": "green",
@@ -41,7 +42,7 @@ def findings_table(first: str, interval: str, details: Iterable[str], rows: Iter
     """
     table = Table(first, "finding", "right", interval, *details)
     for row in rows:
-        finding = f"[{_STYLES.get(row.finding, 'yellow')}]{row.finding}[/]"
+        finding = Text(row.finding, _STYLES.get(row.finding, "yellow"))
         table.add_row(
             row.name, finding, f"{row.right:,}/{row.n:,}", row.interval, *(text or "-" for text in row.details)
         )

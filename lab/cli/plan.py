@@ -124,7 +124,7 @@ def _print(report: dict[str, Any]) -> None:
         out.print("No split that was played serves this traffic.")
     else:
         out.print(
-            f"[bold]{best['gpus']} GPU{'s' * (best['gpus'] > 1)}[/bold] for {report['model']}: "
+            f"{best['gpus']} GPU{'s' * (best['gpus'] > 1)} for {report['model']}: "
             f"{best['standard']} standard and {best['speculative']} speculative replicas"
             + (f" that draft {best['draft_length']}" if best["speculative"] else "")
         )

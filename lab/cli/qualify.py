@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.markup import escape
 from rich.progress import Progress, TextColumn
 
 from lab.cli.findings import Finding, findings_table
@@ -98,11 +97,9 @@ def _report(found: "Qualified", terms: "QualifyTerms", path: Path | None, days: 
     rows = (_row(name, verdict) for name, verdict in found.tests.items())
     console().print(findings_table("test", "worse by", ("why",), rows))
     engine = f"{found.key['engine']} {found.key['engine_version']}, {found.key['method']}"
-    console().print(
-        f"{engine}: " + (f"signed for {days} days: {path}" if path else "not signed: give --key"), markup=False
-    )
+    console().print(f"{engine}: " + (f"signed for {days} days: {path}" if path else "not signed: give --key"))
 
 
 def _row(name: str, verdict: EngineVerdict) -> Finding:
     bounds = f"{verdict.at_least:.2%} to {verdict.at_most:.2%}"
-    return Finding(name, verdict.finding, verdict.n - verdict.bad, verdict.n, bounds, (escape(verdict.why[:200]),))
+    return Finding(name, verdict.finding, verdict.n - verdict.bad, verdict.n, bounds, (verdict.why[:200],))

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import openai
-from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 from lab.demo.client import ask
 from lab.demo.examples import WRONG_MODEL, Example, ExampleResult, examples
@@ -34,7 +34,7 @@ class DemoReport:
                 str(result.drafted),
                 str(result.accepted),
                 f"{result.elapsed_ms:.0f}",
-                "[green]right" if problem is None else f"[red]{escape(problem)}",
+                Text("right", "green") if problem is None else Text(problem, "red"),
             )
         return table
 

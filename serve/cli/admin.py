@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from urllib.parse import urlencode
 
 import typer
-from rich.markup import escape
+from rich.text import Text
 
 from serve.admin.audit import verify
 from serve.cli.output import FOUND, Json, console, print_json, print_rows
@@ -144,7 +144,7 @@ def _show_cells(cells: list[dict[str, Any]], as_json: bool) -> None:
     print_rows(cells, as_json, columns, _cell_row, none)
 
 
-def _cell_row(cell: dict[str, Any]) -> Sequence[str]:
+def _cell_row(cell: dict[str, Any]) -> Sequence[str | Text]:
     clean = "" if cell["clean_rate"] is None else f"{cell['clean_rate']:.1%}"
     bounds = f"{cell['bad_rate_at_least']:.1%} to {cell['bad_rate_at_most']:.1%}" if cell["answers"] else ""
     speculation = "on" if cell["speculative"] else "off"
@@ -152,11 +152,12 @@ def _cell_row(cell: dict[str, Any]) -> Sequence[str]:
     return (*place, _status(cell), str(cell["answers"]), clean, bounds, cell["why"])
 
 
-def _status(cell: dict[str, Any]) -> str:
-    by = " by operator" if cell["held"] else ""
+def _status(cell: dict[str, Any]) -> Text:
     if cell["status"] == "quarantined":
-        return f"[red]out{by}[/]"
-    return f"[cyan]pinned{by}[/]" if cell["held"] else "reference" if cell["reference"] else "[green]in[/]"
+        return Text("out by operator" if cell["held"] else "out", "red")
+    if cell["held"]:
+        return Text("pinned by operator", "cyan")
+    return Text("reference") if cell["reference"] else Text("in", "green")
 
 
 def shadow(url: Url = LOCAL, as_json: Json = False) -> None:
@@ -219,7 +220,7 @@ def check(
         print_json({"lines": checked.lines, "last": checked.last, "faults": list(checked.faults)})
     else:
         for fault in checked.faults:
-            console().print(fault, markup=False, style="red")
+            console().print(fault, style="red")
         console().print(f"{checked.lines} lines, {len(checked.faults)} faults; hash of the last line: {checked.last}")
         if checked.is_sealed and key_file is None:
             console().print("The lines are sealed: only with --key-file is it certain that none is missing at the end.")
@@ -232,4 +233,4 @@ def list_lines(url: Url = LOCAL, limit: Limit = 20, as_json: Json = False) -> No
     """List the newest lines that a running admin API has written."""
     lines = ask("GET", url, f"/admin/v1/audit?limit={limit}")["data"]
     names = ("time", "key", "tenant", "source", "action", "object", "reason")
-    print_rows(lines, as_json, names, lambda line: (escape(str(line[name])) for name in names))
+    print_rows(lines, as_json, names, lambda line: (str(line[name]) for name in names))

@@ -113,7 +113,7 @@ def show(
     if as_json:
         print_json(dataclasses.asdict(by_id[advisory]))
     else:
-        console().print(_section(by_id[advisory]), markup=False)
+        console().print(_section(by_id[advisory]))
 
 
 @app.command("pack")

@@ -50,7 +50,7 @@ def deploy(
     url = address if "://" in address else f"http://{address}"
 
     def say(line: str) -> None:
-        out.print(line, markup=False, soft_wrap=True)
+        out.print(line, soft_wrap=True)
 
     if not accept_hazards and not dry_run:
         check_engines(parsed, say)

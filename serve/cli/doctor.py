@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 from rich.table import Table
+from rich.text import Text
 
 from serve.cli.output import FOUND, Json, console, print_finding, print_json
 from serve.config import layers
@@ -63,15 +64,18 @@ def _print_engine(report: dict[str, Any]) -> None:
         table.add_row(f"settings.{name}", str(value))
     out.print(table)
     if report["left_open"]:
-        out.print(f"left to variables: {', '.join(report['left_open'])}", markup=False)
+        out.print(f"left to variables: {', '.join(report['left_open'])}")
     requests = Table("requests", "drafts are", title="what the advisories allow", title_justify="left")
     for row in report["requests"]:
-        verdict = "[green]allowed[/]" if row["allowed"] else "[red]forbidden[/] " + ", ".join(row["forbidden_by"])
+        verdict = (
+            Text("allowed", "green") if row["allowed"] else _forbidden("forbidden", ", ".join(row["forbidden_by"]))
+        )
         requests.add_row(" ".join(row["classes"]), verdict)
     if facts["method"] is not None:
         out.print(requests)
     _print_findings(out, report["findings"])
-    out.print("[green]nothing is known against it[/]" if report["healthy"] else "[red]hazards, see above[/]")
+    healthy = Text("nothing is known against it", "green")
+    out.print(healthy if report["healthy"] else Text("hazards, see above", "red"))
 
 
 def _told(name: str, value: Any) -> str:
@@ -91,28 +95,33 @@ def _print(report: dict[str, Any]) -> None:
         for pool, gain in model["gain"].items():
             out.print(f"  {pool}: {gain}")
     _print_findings(out, report["findings"])
-    warned = any(finding["advisory"] and finding["level"] == "warning" for finding in report["findings"])
-    covered = (
-        "[yellow]no uncovered hazards but those of the warnings[/]" if warned else "[green]no uncovered hazards[/]"
-    )
-    out.print(covered if report["healthy"] else "[red]some hazards are not covered[/]")
+    if not report["healthy"]:
+        out.print("some hazards are not covered", style="red")
+    elif any(finding["advisory"] and finding["level"] == "warning" for finding in report["findings"]):
+        out.print("no uncovered hazards but those of the warnings", style="yellow")
+    else:
+        out.print("no uncovered hazards", style="green")
 
 
 def _print_findings(out: Any, findings: list[dict[str, Any]]) -> None:
     for finding in findings:
         print_finding(finding["level"], "/".join(filter(None, (finding["model"], finding["pool"]))), finding["message"])
         for cure in finding["cures"]:
-            out.print(f"         cure: {cure}", markup=False)
+            out.print(f"         cure: {cure}")
 
 
-def _cell(pool: dict[str, Any]) -> str:
-    if pool["allowed"]:
-        return {"optimistic": "[yellow]guarded[/]", "warn": "[yellow]yes[/]"}.get(pool["effect"], "[green]yes[/]")
-    return f"[red]no[/] {first_of(pool['forbidden_by'], _SHOWN_CAUSES)}"
+def _cell(pool: dict[str, Any]) -> Text:
+    if not pool["allowed"]:
+        return _forbidden("no", first_of(pool["forbidden_by"], _SHOWN_CAUSES))
+    return Text("guarded" if pool["effect"] == "optimistic" else "yes", "yellow" if pool["effect"] else "green")
 
 
-def _decision(row: dict[str, Any]) -> str:
+def _forbidden(verdict: str, by: str) -> Text:
+    return Text.assemble((verdict, "red"), f" {by}")
+
+
+def _decision(row: dict[str, Any]) -> str | Text:
     if row["refused"]:
-        return "[red]refused[/]"
+        return Text("refused", "red")
     mode = "speculative" if row["speculative"] else "opt-out" if row["opt_out"] else "standard"
     return f"{row['pool']} ({mode})"

@@ -72,7 +72,7 @@ def _live(decider: Decider, features: RequestFeatures, decision: Decision, terms
 
 def _print(report: dict[str, Any]) -> None:
     out = console()
-    out.print(f"[bold]{_decision(report)}[/bold]")
+    out.print(_decision(report), style="bold")
     out.print(f"model    {report['model']}\nclasses  {', '.join(report['classes'])}\npolicy   {report['policy']}")
     for pool, qualified in report["qualified"].items():
         out.print(f"engine   {pool}: {qualified}")

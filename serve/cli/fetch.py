@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.text import Text
 
 from serve.cli.output import FOUND, Json, print_json, print_table
 from serve.config.gateway import GatewayConfig
@@ -55,8 +56,8 @@ def fetch(
         raise typer.Exit(FOUND)
 
 
-def _row(folder: Folder) -> Sequence[str]:
-    missing = f"[red]{first_of(folder.missing, 3)}[/]" if folder.missing else "[green]nothing[/]"
+def _row(folder: Folder) -> Sequence[str | Text]:
+    missing = Text(first_of(folder.missing, 3), "red") if folder.missing else Text("nothing", "green")
     return folder.path, f"{folder.gigabytes:.1f}", missing, ", ".join(folder.used_by), folder.hub or ""
 
 

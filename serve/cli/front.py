@@ -9,8 +9,8 @@ from typing import Annotated, Any, NamedTuple
 
 import typer
 import yaml
-from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 from policies.facts import UNKNOWN
 from serve.cli.output import FOUND, Json, console, print_json
@@ -110,7 +110,7 @@ def front(
         print_found(found)
     if write is not None:
         write.write_text(as_file(found), encoding="utf-8")
-        console().print(f"wrote {write}: specgate serve --config {write}", markup=False)
+        console().print(f"wrote {write}: specgate serve --config {write}")
     if check:
         raise typer.Exit(FOUND if found.silent or any(unknowns(found.document)) else 0)
     if (reason := needs_ray(parsed)) is not None:
@@ -309,27 +309,25 @@ def unknowns(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 def print_found(found: FrontReport) -> None:
     out = console()
     for engine in found.engines:
-        table = Table("fact", "value", "how sure", "source", title=escape(engine.url), title_justify="left")
+        table = Table("fact", "value", "how sure", "source", title=engine.url, title_justify="left")
         for name, finding in engine.findings.items():
-            style = _STYLE[finding.confidence]
-            table.add_row(
-                name, escape(_shown(finding.value)), f"[{style}]{finding.confidence}[/]", escape(finding.source)
-            )
+            sure = Text(finding.confidence, _STYLE[finding.confidence])
+            table.add_row(name, _shown(finding.value), sure, finding.source)
         out.print(table)
         if problem := parser_problem(engine):
-            out.print(f"warning: {engine.url}: {problem}", markup=False, style="yellow")
+            out.print(f"warning: {engine.url}: {problem}", style="yellow")
     for engine, why in found.silent:
-        out.print(f"left out: {engine.url}: {why}", markup=False, style="red")
+        out.print(f"left out: {engine.url}: {why}", style="red")
     for note in found.notes:
-        out.print(f"not carried over: {note}", markup=False, style="yellow")
+        out.print(f"not carried over: {note}", style="yellow")
     for name, model in found.document["models"].items():
         for pool, settings in model["pools"].items():
-            out.print(f"{name}/{pool}: {', '.join(_places(settings))}", markup=False)
+            out.print(f"{name}/{pool}: {', '.join(_places(settings))}")
             is_known = (f"{name}/{pool}", "method") not in unknowns(found.document)
             for line in _safety(found.models[name]["requests"], pool, is_known):
-                out.print(f"  {line}", markup=False)
+                out.print(f"  {line}")
     for subject, fact in unknowns(found.document):
-        out.print(f"not known: {subject} {fact}; settle it with {_SETTLES[fact]}", markup=False, style="yellow")
+        out.print(f"not known: {subject} {fact}; settle it with {_SETTLES[fact]}", style="yellow")
 
 
 def _places(pool: Mapping[str, Any]) -> Sequence[str]:

@@ -243,7 +243,7 @@ def revoke(key_id: KeyId, url: Url = LOCAL, state_dir: StateDir = None, as_json:
     if as_json:
         print_json(key)
     else:
-        console().print(f"revoked {key['id']} ({key['name'] or 'no name'}) of {key['tenant']}", markup=False)
+        console().print(f"revoked {key['id']} ({key['name'] or 'no name'}) of {key['tenant']}")
 
 
 @keys_app.command("list")
@@ -330,7 +330,7 @@ def set_terms(
     else:
         text = f"{name} has weight {tenant['weight']:g} and the limits {_limits(tenant['limits']) or 'none'}"
         of_models = "".join(f"; of {model}: {_limits(each)}" for model, each in tenant["model_limits"].items())
-        console().print(text + of_models, markup=False)
+        console().print(text + of_models)
 
 
 @tenants_app.command("remove")
@@ -338,7 +338,7 @@ def remove(name: Tenant, url: Url = LOCAL, state_dir: StateDir = None) -> None:
     """Remove a tenant's terms; it must have no key."""
     with key_service(url, state_dir) as keys:
         keys.remove_tenant(name)
-    console().print(f"removed the terms of {name}", markup=False)
+    console().print(f"removed the terms of {name}")
 
 
 @tenants_app.command("list")

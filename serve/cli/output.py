@@ -16,6 +16,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 from typer.core import TyperGroup
 
 from policies import PolicyError
@@ -27,6 +28,7 @@ FOUND = 1
 WRONG_INPUT = 2
 _LEVELS = {"error": "red", "todo": "magenta", "warning": "yellow", "info": "cyan"}
 
+Cells = Iterable[str | Text]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of a report.")]
 # Commands of the laboratory: a distribution of its own, which only those install who test and measure.
 _LABORATORY = "specgate.commands"
@@ -77,11 +79,13 @@ def _refuse(message: str, cause: Exception) -> NoReturn:
 
 
 def console() -> Console:
-    """Returns a console for reports; wide enough for tables if standard output is not a terminal."""
-    return Console(width=None if sys.stdout.isatty() else 140, highlight=False)
+    """Returns a console for reports; wide enough for tables if standard output is not a terminal. A text is printed as
+    it is: what is in brackets may be a part of somebody's name.
+    """
+    return Console(width=None if sys.stdout.isatty() else 140, highlight=False, markup=False)
 
 
-def print_table(columns: Iterable[str], rows: Iterable[Iterable[str]]) -> None:
+def print_table(columns: Iterable[str], rows: Iterable[Cells]) -> None:
     table = Table(*columns)
     for row in rows:
         table.add_row(*row)
@@ -89,7 +93,7 @@ def print_table(columns: Iterable[str], rows: Iterable[Iterable[str]]) -> None:
 
 
 def print_rows(
-    rows: Sequence[Any], as_json: bool, columns: Iterable[str], cells: Callable[[Any], Iterable[str]], none: str = ""
+    rows: Sequence[Any], as_json: bool, columns: Iterable[str], cells: Callable[[Any], Cells], none: str = ""
 ) -> None:
     """Prints rows as JSON or as a table; in place of one without rows, what `none` says."""
     if as_json:
@@ -101,9 +105,7 @@ def print_rows(
 
 
 def print_finding(level: str, about: str, message: str) -> None:
-    out = console()
-    out.print(f"[{_LEVELS[level]}]{level:8}[/] {about}: ", end="")
-    out.print(message, markup=False)
+    console().print(Text.assemble((f"{level:8}", _LEVELS[level]), f" {about}: {message}"))
 
 
 def print_json(value: Any) -> None:

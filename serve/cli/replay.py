@@ -5,6 +5,7 @@ from typing import Annotated, Any
 
 import typer
 from rich.table import Table
+from rich.text import Text
 
 from serve.cli.output import FOUND, Json, console, print_json
 from serve.tools.decider import Decider
@@ -40,8 +41,9 @@ def _print(report: dict[str, Any]) -> None:
     sides = [("A", report["a"]), *([("B", report["b"])] if report["b"] else [])]
     out.print(f"{report['requests']:,} requests in {report['seconds']:.2f} s, {report['invalid']} of them invalid")
     for name, side in sides:
+        out.print(Text(name, "bold"), end="")
         out.print(
-            f"[bold]{name}[/bold]  speculated {side['speculative_share']:.1%}, of that under the guard "
+            f"  speculated {side['speculative_share']:.1%}, of that under the guard "
             f"{side['optimistic']:,}; opted out in the engine {side['opt_out']:,}; refused {side['refused']:,}"
         )
         table = Table("pool", "requests", "share")
@@ -54,7 +56,7 @@ def _print(report: dict[str, Any]) -> None:
                 table.add_row(advisory, f"{cost['diverted']:,}", f"{cost['alone']:,}")
             out.print(table)
     if report["b"]:
-        out.print(f"[bold]different decisions: {report['different']:,}[/bold]")
+        out.print(f"different decisions: {report['different']:,}", style="bold")
         table = Table("A", "B", "requests", "first line")
         for change in report["changes"]:
             table.add_row(change["a"], change["b"], f"{change['requests']:,}", str(change["first_line"]))

@@ -245,7 +245,7 @@ def clocked() -> Progress:
 def _print(line: str) -> None:
     """Prints a line; if nobody can read it any more, as after a terminal was closed, this is the last one."""
     try:
-        console().print(line, markup=False)
+        console().print(line)
     except OSError:
         nowhere = os.open(os.devnull, os.O_WRONLY)
         for stream in (sys.stdout, sys.stderr):

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 import yaml
 from rich.table import Table
+from rich.text import Text
 
 from serve.cli.output import FOUND, Json, console, print_finding, print_json
 from serve.config import layers
@@ -66,7 +67,7 @@ def _complete(cluster: Path) -> Path:
     _RENDERED.mkdir(exist_ok=True)
     target = _RENDERED / f"{cluster.stem}.yaml"
     target.write_text(layers.dump(layers.read(cluster)), encoding="utf-8")
-    console().print(f"wrote {target}{os.linesep}stop the cluster with `ray down {target}`", markup=False)
+    console().print(f"wrote {target}{os.linesep}stop the cluster with `ray down {target}`")
     return target
 
 
@@ -83,11 +84,11 @@ def _print(report: CheckReport) -> None:
         print_finding(finding.level, finding.about, finding.message)
     todo = sum(finding.level == "todo" for finding in report.findings)
     if not report.ok:
-        out.print("[red]cannot work as configured[/]")
+        out.print("cannot work as configured", style="red")
     elif todo:
-        out.print(f"[yellow]no problems found, but {todo} placeholders to replace before it can start[/]")
+        out.print(f"no problems found, but {todo} placeholders to replace before it can start", style="yellow")
     else:
-        out.print("[green]no problems found[/]")
+        out.print("no problems found", style="green")
 
 
 def _memory(report: CheckReport) -> Table:
@@ -104,12 +105,11 @@ def _memory(report: CheckReport) -> Table:
             table.add_row(name, f"{fit.gpus:g}", *["?"] * 8)
             continue
         parts = (estimate.budget, estimate.weights, estimate.drafter, estimate.reserve, estimate.states)
-        style = "green" if estimate.fits else "red"
         table.add_row(
             name,
             f"{fit.gpus:g}x {fit.gpu}",
             *(f"{part / GIB:.1f}" for part in parts),
-            f"[{style}]{estimate.kv_tokens:,}[/]",
+            Text(f"{estimate.kv_tokens:,}", "green" if estimate.fits else "red"),
             f"{estimate.max_model_len:,}" if estimate.max_model_len else "",
             f"{estimate.kv_tokens // estimate.sequences:,}",
         )

@@ -77,6 +77,14 @@ def test_without_json_the_token_alone_is_on_standard_output(tmp_path: Path) -> N
     assert is_token(result.stdout.strip())
 
 
+@pytest.mark.parametrize("name", ["[ci] nightly", "[/red]", "[bold]", "a[link=b]c"])
+def test_a_name_in_brackets_is_shown_as_it_is(tmp_path: Path, name: str) -> None:
+    at = ("--state-dir", str(tmp_path))
+    made = json.loads(run("keys", "create", "--tenant", "red", "--name", name, "--json", *at).stdout)
+    assert name in run("keys", "list", *at).stdout
+    assert name in run("keys", "revoke", made["id"], *at).stdout
+
+
 def test_a_row_for_the_declarative_file_holds_the_hash_of_a_token_that_works(tmp_path: Path) -> None:
     made = json.loads(run("keys", "create", "--tenant", "red", "--limit", "concurrency=3", "--file", "--json").stdout)
     path = tmp_path / "keys.yaml"

@@ -14,12 +14,8 @@ _CELL = (
 )  # fmt: skip
 _CHANGE = ("at_s", "model", "pool", "request_class", "speculative", "status", "held", "by", "operator", "why")
 _MAX_CELLS = 200  # of all pools together, and equally many of each; those in quarantine come first
-_MAX_RERUNS = 20
-_MAX_FAILURES = 20
-_MAX_ERRORS = 20
-_MAX_CHANGES = 20
-_MAX_TENANTS = 20
 _MAX_CANDIDATES = 50
+_MAX_ROWS = 20  # of anything else
 _CANDIDATE = (
     "model", "pool", "request_class", "verdict", "why", "pairs", "candidate_bad", "served_bad", "both_bad",
     "difference", "at_least", "at_most", "served_mean_s", "candidate_mean_s",
@@ -60,14 +56,14 @@ def board(
         "answers": _answers(history.half_hour()),
         "reruns_lately": max(0, round(lately.reruns)),
         "errors": _errors(lately, history.half_hour()),
-        "failures": _newest((snapshot.get("failures", ()) for snapshot in snapshots.values()), _MAX_FAILURES),
+        "failures": _newest(snapshot.get("failures", ()) for snapshot in snapshots.values()),
         "unknown_models": _unknown_models(snapshots.values()),
         "counts_usage": any(snapshot.get("counts_usage") for snapshot in snapshots.values()),
         "decisions": _decisions(lately),
         "tenants": _tenants(snapshots.values(), lately),
         "candidates": _candidates(snapshots.values()),
         "changes": _changes(snapshots.values()),
-        "reruns": _newest((snapshot["reruns"] for snapshot in snapshots.values()), _MAX_RERUNS),
+        "reruns": _newest(snapshot["reruns"] for snapshot in snapshots.values()),
         "rerun_content": any(snapshot["rerun_content"] for snapshot in snapshots.values()),
         "history": history.series(),
     }
@@ -137,7 +133,7 @@ def _errors(lately: Tick, half_hour: Tick) -> list[dict[str, Any]]:
     return [
         {"model": model, "status": int(status), "cause": cause, "requests": count,
          "lately": lately.failures[model, status, cause]}
-        for (model, status, cause), count in Counter(half_hour.failures).most_common(_MAX_ERRORS)
+        for (model, status, cause), count in Counter(half_hour.failures).most_common(_MAX_ROWS)
         if count
     ]  # fmt: skip
 
@@ -147,11 +143,11 @@ def _unknown_models(snapshots: Iterable[Mapping[str, Any]]) -> list[dict[str, An
     names = Counter[str]()
     for snapshot in snapshots:
         names.update(snapshot.get("unknown_models", {}))
-    return [{"name": name, "requests": count} for name, count in names.most_common(_MAX_ERRORS)]
+    return [{"name": name, "requests": count} for name, count in names.most_common(_MAX_ROWS)]
 
 
-def _newest(found: Iterable[Iterable[dict[str, Any]]], most: int) -> list[dict[str, Any]]:
-    return sorted((each for some in found for each in some), key=lambda each: -each["at_s"])[:most]
+def _newest(found: Iterable[Iterable[dict[str, Any]]]) -> list[dict[str, Any]]:
+    return sorted((each for some in found for each in some), key=lambda each: -each["at_s"])[:_MAX_ROWS]
 
 
 def _policy(snapshots: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
@@ -192,18 +188,16 @@ def _cells(snapshots: Iterable[Mapping[str, Any]], most: int) -> dict[PoolName, 
     for cell in sorted(known, key=lambda each: (each["status"] != "quarantined", -each["answers"])):
         cells = found[cell["model"], cell["pool"]]
         if len(cells) < most:
-            row = {name: cell[name] for name in _CELL}
-            cells.append({**row, "why": row["why"][:_MAX_WHY]} | _rounded(row))
+            cells.append({**{name: _rough(cell[name]) for name in _CELL}, "why": cell["why"][:_MAX_WHY]})
     return dict(found)
 
 
-def _rounded(cell: Mapping[str, Any]) -> dict[str, float]:
-    names = ("clean_rate", "bad_rate_at_least", "bad_rate_at_most")
-    return {name: round(cell[name], 4) for name in names if cell[name] is not None}
+def _rough(value: Any) -> Any:
+    return round(value, 4) if isinstance(value, float) else value
 
 
 def _decisions(tick: Tick) -> list[dict[str, Any]]:
-    return [{"reason": reason, "requests": count} for reason, count in Counter(tick.decisions).most_common(20)]
+    return [{"reason": reason, "requests": count} for reason, count in Counter(tick.decisions).most_common(_MAX_ROWS)]
 
 
 def _tenants(snapshots: Iterable[Mapping[str, Any]], tick: Tick) -> list[dict[str, Any]]:
@@ -222,7 +216,7 @@ def _tenants(snapshots: Iterable[Mapping[str, Any]], tick: Tick) -> list[dict[st
     used = sorted(names, key=lambda name: (-tick.tenants.get(name, nothing).total(), name))
     return [
         {"tenant": name, **tick.tenants.get(name, nothing), **rows.get(name, {}), "waiting": waiting[name]}
-        for name in used[:_MAX_TENANTS]
+        for name in used[:_MAX_ROWS]
     ]
 
 
@@ -232,13 +226,9 @@ def _candidates(snapshots: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return [{name: _rough(row[name]) for name in _CANDIDATE} for row in rows[:_MAX_CANDIDATES]]
 
 
-def _rough(value: Any) -> Any:
-    return round(value, 4) if isinstance(value, float) else value
-
-
 def _changes(snapshots: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Returns the last changes of quarantine; all replicas share one detector, so one of them knows them all."""
     known: list[dict[str, Any]] = max((snapshot["changes"] for snapshot in snapshots), key=len, default=[])
     return [
-        {**{name: change[name] for name in _CHANGE}, "why": change["why"][:_MAX_WHY]} for change in known[:_MAX_CHANGES]
+        {**{name: change[name] for name in _CHANGE}, "why": change["why"][:_MAX_WHY]} for change in known[:_MAX_ROWS]
     ]

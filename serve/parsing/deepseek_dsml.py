@@ -401,7 +401,6 @@ class Dsml(TaggedArguments, Turns):
         return self.dispatch(raw, self._end(""))
 
     def cut_call(self, raw: str) -> State:
-        """Ends the output inside the call; its arguments stay open, so that nobody takes them for complete."""
         self.in_string = False
         self._report_noise()
         self._pass_on()

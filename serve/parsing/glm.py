@@ -100,7 +100,6 @@ class Glm(XmlParameters):
     # The name
 
     def open_block(self, raw: str) -> State:
-        """Takes `<tool_call>` in prose."""
         super().open_block(raw)
         return self._begin_name()
 

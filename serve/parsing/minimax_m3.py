@@ -193,7 +193,6 @@ class MiniMaxM3(TaggedArguments):
         return self.block(raw)
 
     def cut_call(self, raw: str) -> State:
-        """Ends the output inside the call; its arguments stay open, so that nobody takes them for complete."""
         self._report_stray()
         self._write_read()
         return super().cut_call(raw)

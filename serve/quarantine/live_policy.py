@@ -110,7 +110,6 @@ class QuarantinedPolicy(LivePolicy):
         return self._terms.get(model)
 
     def draw(self, model: str) -> Draw | None:
-        """Returns what chance draws for one request; None if the model's pools are not compared."""
         terms = self._terms.get(model)
         return None if terms is None else Draw(terms, self._chance(), self._chance())
 
@@ -121,7 +120,6 @@ class QuarantinedPolicy(LivePolicy):
             self._shared.count(cell, str(result.verdict.outcome))
 
     def found(self, trial: Trial, finding: str) -> None:
-        """Counts what came of a trial."""
         side = "own" if trial.first == trial.subject else "reference"
         self._shared.count_trial(trial.cell, f"{side}_{finding}", trial.share)
 
@@ -130,11 +128,9 @@ class QuarantinedPolicy(LivePolicy):
         return cell in self._clean
 
     def copied(self, count: EchoCount) -> None:
-        """Counts what a pool has copied of the echo canary's identifiers."""
         self._shared.count_echo(count)
 
     def echo_build(self, key: EchoKey) -> tuple[str, bool]:
-        """Returns which build of a pool's engine was asked to copy last, and whether there was a finding on it."""
         return self._shared.detector.echo_build(key)
 
     async def run(self) -> None:

@@ -67,7 +67,6 @@ class LivePrefix(JsonPrefix):
         return self._safe > 0
 
     def feed(self, text: str) -> None:
-        """Reads on; does nothing more once the text is broken."""
         texts = self._texts
         texts.append(text)
         if len(texts) >= self._due:

@@ -62,10 +62,10 @@ class ResponsesEncoder(Encoder):
         self._text_of_call: CustomText | None = None  # reads its arguments, where its client gets a text
 
     def start(self) -> bytes:
-        return self._lifecycle("created", "in_progress") + self.keep_alive()
+        return self._in_progress("created") + self.keep_alive()
 
     def keep_alive(self) -> bytes:
-        return self._lifecycle("in_progress", "in_progress")
+        return self._in_progress("in_progress")
 
     def feed_text(self, kind: str, text: str) -> bytes:
         self._answer.characters += len(text)
@@ -210,8 +210,8 @@ class ResponsesEncoder(Encoder):
         self._output.append(item)
         return event
 
-    def _lifecycle(self, name: str, status: str) -> bytes:
-        return self._event(name, {"response": self._response.at(status)})
+    def _in_progress(self, name: str) -> bytes:
+        return self._event(name, {"response": self._response.at("in_progress")})
 
     def _event(self, name: str, members: Mapping[str, Any]) -> bytes:
         return self._numbered(f"response.{name}", members)

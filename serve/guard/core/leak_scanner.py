@@ -73,7 +73,6 @@ class LeakScanner:
         self._thoughts = name != "content"
         self._tools = tools
         self._patient = patient
-        self._document = document
         self._json: bool | None = None if document else False
         speaks = name == "content" and not document and bool(tools)
         self._quotation = _Quotation(partial(words_of_a_call, tools=tools) if speaks else None)

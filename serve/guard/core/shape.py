@@ -225,7 +225,7 @@ def _block(place: MarkerPlace) -> MarkerShape:
     if (tag := _TAG.match(rest)) is not None:
         return MarkerShape.CALL if _names(tag[1], place.tools) else MarkerShape.STRAY
     if rest.startswith(("<function=", "<<function=", "<function ")):
-        return _open(place, _OPEN_TAG, rest)
+        return _open(place, rest)
     return _odd_block(place, rest)
 
 
@@ -323,7 +323,7 @@ def _function(place: MarkerPlace) -> MarkerShape:
     rest = place.text[place.start : place.start + AHEAD]
     tag = _TAG.match(rest)
     if tag is None:
-        return _open(place, _OPEN_TAG, rest)
+        return _open(place, rest)
     behind = rest[tag.end() :].lstrip()
     if still_open := place.shape_of_prefix(behind, *_ARGUMENT_TAGS):
         return still_open
@@ -332,9 +332,9 @@ def _function(place: MarkerPlace) -> MarkerShape:
     return MarkerShape.CALL if _names(tag[1], place.tools) else MarkerShape.STRAY
 
 
-def _open(place: MarkerPlace, tag: re.Pattern[str], rest: str) -> MarkerShape:
+def _open(place: MarkerPlace, rest: str) -> MarkerShape:
     """Returns what a tag is that has no end so far."""
-    if not tag.match(rest):
+    if not _OPEN_TAG.match(rest):
         return MarkerShape.MENTION
     return MarkerShape.CALL if place.settled else MarkerShape.OPEN
 

@@ -53,8 +53,8 @@ def transaction(database: sqlite3.Connection, begin: str = "begin") -> Iterator[
         raise
 
 
-def put_aside(path: Path, why: object, log: logging.Logger) -> Path:
-    """Renames a file and what belongs to it, and returns its new name.
+def put_aside(path: Path, why: object, log: logging.Logger) -> None:
+    """Renames a file and what belongs to it.
 
     Raises:
         OSError: It can't be renamed.
@@ -64,4 +64,3 @@ def put_aside(path: Path, why: object, log: logging.Logger) -> Path:
         if os.path.lexists(f"{path}{end}"):
             os.replace(f"{path}{end}", f"{aside}{end}")
     log.error("%s can't be used (%s); it is kept as %s", path, why, aside)
-    return aside

@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any
 
+import yaml
+
 from policies.errors import PolicyError
 from policies.qualification import Qualification
 
@@ -134,6 +136,20 @@ def checked(where: str, facts: Mapping[str, Any]) -> dict[str, Any]:
     if "engine" in stated:
         stated["engine"] = engine_of(str(stated["engine"]))
     return _with_method(stated)
+
+
+def fact_of_text(name: str, text: str) -> Any:
+    """Returns the value of a fact as a command line has it, which is YAML; a version is none, or 0.10 would be 0.1.
+
+    Raises:
+        PolicyError: It can't be read.
+    """
+    if name in ("family", "method") or name.endswith("version"):
+        return text
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise PolicyError(f"the fact {name} can't be read: {text!r} is no value in YAML") from error
 
 
 def common(facts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

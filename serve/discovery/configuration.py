@@ -6,9 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-import yaml
-
-from policies.facts import UNKNOWN, method_of
+from policies.facts import UNKNOWN, fact_of_text, method_of
 from serve.config.gateway import GatewayConfig
 from serve.config.pool import ModelConfig, PoolConfig
 from serve.discovery.described import contradiction, stated_findings
@@ -17,7 +15,6 @@ from serve.errors import ConfigError
 
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9._/-]+")
 _OF_MODELS = ("family", "version", "quantization", "hybrid", "grammar", "thinking")
-_TEXTS = frozenset({"version", "engine_version", "method", "family"})
 
 
 class StatedFact(NamedTuple):
@@ -37,13 +34,14 @@ class StatedFact(NamedTuple):
 
         Raises:
             ConfigError: It is not of that form.
+            PolicyError: Its value can't be read.
         """
         about, sign, value = text.partition("=")
         subject, dot, name = about.strip().rpartition(".")
         if not sign or not dot or not subject or not name:
             raise ConfigError(f"--fact {text!r} is not of the form POOL.FACT=VALUE, such as speculative.method=eagle3")
         name = name.strip().replace("-", "_")
-        return StatedFact(subject, name, value.strip() if name in _TEXTS else yaml.safe_load(value))
+        return StatedFact(subject, name, fact_of_text(name, value.strip()))
 
 
 def models_of(engines: Sequence[FoundEngine], stated: Iterable[StatedFact] = ()) -> dict[str, dict[str, Any]]:

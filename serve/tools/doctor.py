@@ -11,7 +11,6 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import yaml
 from msgspec.structs import asdict
 
 from policies import (
@@ -29,6 +28,7 @@ from policies.classes import BIT
 from policies.command_facts import facts_of_command
 from policies.command_line import read_command
 from policies.explain import tried_cures
+from policies.facts import fact_of_text
 from policies.freshness import MAX_AGE_DAYS, NEWER_ENGINE, age_days, newest_checked
 from policies.policy import Policy
 from policies.qualification import standing
@@ -151,19 +151,18 @@ def stated_facts(texts: Sequence[str]) -> dict[str, Any]:
     """Returns facts from texts such as `engine_version=0.32.0` and `settings.page_size=1`.
 
     Raises:
-        PolicyError: A text has no `=`.
+        PolicyError: A text has no `=`, or no value behind it.
     """
     stated: dict[str, Any] = {}
+    settings: dict[str, Any] = {}
     for text in texts:
         name, equals, value = text.partition("=")
         if not equals or not name:
             raise PolicyError(f"--fact {text!r}: write NAME=VALUE, for example engine_version=0.32.0")
-        read = value if name.endswith("_version") else yaml.safe_load(value)
-        if name.startswith("settings."):
-            stated.setdefault("settings", {})[name.removeprefix("settings.")] = read
-        else:
-            stated[name] = read
-    return stated
+        setting = name.removeprefix("settings.")
+        (stated if setting == name else settings)[setting] = fact_of_text(setting, value)
+    whole = stated.get("settings", {})
+    return {**stated, "settings": {**whole, **settings}} if settings and isinstance(whole, dict) else stated
 
 
 def _examine_engine(policy: Policy, graphs: Iterable[str]) -> dict[str, Any]:

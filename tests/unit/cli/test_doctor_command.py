@@ -59,6 +59,8 @@ def test_wrong_input_says_what_to_do(specgate, kimi):
         (("--", "trtllm-serve", "m"), "no engine in the command line"),
         (("--fact", "engine_version", "--", *LINE[:3]), "write NAME=VALUE"),
         (("--fact", "colour=red", "--", *LINE[:3]), "unknown facts"),
+        (("--fact", "drafter=[x", "--", *LINE[:3]), "the fact drafter can't be read"),
+        (("--fact", "settings=5", "--fact", "settings.page_size=1", "--", *LINE[:3]), "a mapping of names"),
     ):
         code, out = specgate("doctor", *words)
         assert code == 2, words

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from policies import PolicyError
 from serve.config.compiled_policy import compile_for
 from serve.config.gateway import GatewayConfig
 from serve.discovery.configuration import StatedFact, models_of
@@ -89,11 +90,17 @@ def test_a_stated_fact_is_kept() -> None:
         ("nowhere.method=mtp", "there is no such pool"),
         ("method=mtp", "not of the form"),
         ("speculative.method", "not of the form"),
+        ("speculative.drafter=[x", "drafter can't be read"),
     ],
 )
 def test_a_statement_that_can_not_hold_is_refused_with_a_reason(text: str, message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
+    with pytest.raises((ConfigError, PolicyError), match=message):
         models_of([STANDARD, engine("http://b", speculates=True)], [StatedFact.of(text)])
+
+
+@pytest.mark.parametrize("name", ["model_version", "engine_version", "family"])
+def test_a_version_is_stated_as_it_is_written(name: str) -> None:
+    assert StatedFact.of(f"speculative.{name}=2.60").value == "2.60"
 
 
 def test_a_pool_name_that_two_models_have_must_be_told_apart() -> None:

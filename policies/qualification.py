@@ -80,5 +80,4 @@ def standing(qualification: Qualification | None, today: date) -> str:
 
 
 def known_tests(names: Iterable[str]) -> bool:
-    """Returns True if all of these are tests."""
     return FORBIDDEN.keys() >= set(names)

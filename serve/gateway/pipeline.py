@@ -99,7 +99,6 @@ class Gateway:
 
     @property
     def policy(self) -> Policy:
-        """The policy in force."""
         return self._live.policy
 
     def adopt(self, policy: Policy) -> None:

@@ -63,7 +63,6 @@ class Reruns:
         )
 
     def newest_first(self) -> list[dict[str, Any]]:
-        """Returns them."""
         return list(self._last)[::-1]
 
 

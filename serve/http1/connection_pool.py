@@ -106,7 +106,6 @@ class ConnectionPool:
         self._idle[origin][connection] = None
 
     def close_idle(self, origin: Origin) -> None:
-        """Closes the idle connections of an origin."""
         for connection in list(self._idle[origin]):
             connection.close()
         self._idle[origin].clear()

@@ -43,7 +43,6 @@ class Listener:
 
     @property
     def url(self) -> str:
-        """Its base URL."""
         return url_of(self.host, self.port)
 
     @property

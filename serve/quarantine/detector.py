@@ -353,7 +353,6 @@ class Detector:
         return list(self._changes)[::-1]
 
     def quarantined(self) -> dict[Cell, QuarantineReason]:
-        """Returns the cells in quarantine, with the reasons."""
         out = {cell: record.reason for cell, record in self._records.items() if record.status == "quarantined"}
         for key, echo in self._echoes.items():
             if echo.status == "quarantined" and self._is_compared(cell := Cell(*key, ECHO)):

@@ -150,7 +150,6 @@ def _renamed(messages: bytes | Raw, name: ReasoningField, mark: bytes) -> bytes 
 
 
 def array_of(values: Iterable[bytes | Raw]) -> bytes:
-    """Returns JSON values as an array."""
     parts: list[bytes | memoryview] = [b"["]
     for value in values:
         parts += (memoryview(value), b",")

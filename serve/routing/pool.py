@@ -96,7 +96,6 @@ class Occupancy:
 
     @property
     def waiting(self) -> int:
-        """All that wait."""
         return self.queue.total()
 
 

@@ -278,7 +278,6 @@ class Frame(Struct, eq=False, gc=False):
             return None
 
     def encoded(self) -> bytes:
-        """Returns its bytes."""
         if not self.raw:
             if self.template is not None:
                 self.raw = self.template.render(self.text)

@@ -24,8 +24,6 @@ _encode_json = msgspec.json.Encoder().encode
 
 
 class StreamEncoder(Encoder):
-    """Encodes one stream."""
-
     def __init__(self, memo: MessagesMemo, identity: Identity) -> None:
         super().__init__(Answer(memo.taken_ids, identity.request_id))
         self._memo = memo

@@ -46,8 +46,6 @@ _SUMMARY = _TextForm(
 
 
 class ResponsesEncoder(Encoder):
-    """Encodes one stream."""
-
     def __init__(self, response: ResponseObject) -> None:
         super().__init__(response.answer())
         self._response = response

@@ -552,7 +552,6 @@ def _draft(schema: Any, default: int = LATEST) -> int:
 
 
 def _schemas(keyword: str, value: Any) -> Iterator[Any]:
-    """Yields the schemas that a keyword has."""
     if keyword in _MAP:
         yield from value.values() if isinstance(value, Mapping) else ()
     elif keyword in _LIST and isinstance(value, list):

@@ -7,7 +7,7 @@ import msgspec
 from msgspec import Raw
 
 from serve.parsing.families import USUAL, Thinking
-from serve.request.completion import NONE, CompletionRequest, given
+from serve.request.completion import MALFORMED, NONE, CompletionRequest, given
 from serve.request.patch import BodyPatch
 
 _EFFORT = "reasoning_effort"
@@ -84,7 +84,7 @@ def _said_elsewhere(request: CompletionRequest) -> bool | None:
         return said
     try:
         kind = _moonshot.decode(request.thinking).type
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except MALFORMED:
         return None  # some other API's field of that name
     return _MOONSHOT_THINKING.get(kind or "")
 
@@ -93,5 +93,5 @@ def _value(source: Raw) -> Any:
     """Returns an argument's value; text that msgspec can't read as text."""
     try:
         return msgspec.json.decode(source)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except MALFORMED:
         return bytes(source)

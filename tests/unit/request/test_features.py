@@ -1,4 +1,6 @@
 import json
+import sys
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -257,6 +259,23 @@ def test_a_bad_header_is_refused():
 
 def test_deep_nesting_is_refused_not_a_crash():
     assert problem(b'{"model":"m","messages":[{"content":' + b"[" * 100_000).status == 400
+
+
+@pytest.mark.parametrize("field", ['"thinking": {"x": DEEP}', '"chat_template_kwargs": {"enable_thinking": DEEP}'])
+def test_what_is_nested_too_deeply_for_its_reader_says_nothing_of_thinking(field):
+    def nested(depth):
+        body = '{"model": "m", "messages": [], ' + field.replace("DEEP", "[" * depth + "]" * depth) + "}"
+        with suppress(InvalidRequestError):
+            return parse(body.encode())
+
+    request = next(filter(None, map(nested, range(sys.getrecursionlimit(), 0, -1))))
+    patch = BodyPatch()
+    further_down(lambda: (features_of(request, {}), set_switch(patch, request, thinking_of("kimi_k2"))))
+
+
+def further_down(call, calls=40):
+    """Calls with that many more calls on the stack."""
+    return further_down(call, calls - 1) if calls else call()
 
 
 def test_a_conversation_keeps_its_key_while_it_grows():

@@ -380,7 +380,7 @@ class Attempts:
             raise
         slot.hold.begun()
         response.on_break = partial(self._pools[request.decision.model, slot.candidate.pool].forget, slot.endpoint)
-        if response.is_stream and (refusal := refusal_in(response.first)) is not None:
+        if response.status == _OK and (refusal := refusal_in(response.first, streamed=response.is_stream)) is not None:
             response.refuse(*refusal)
         meter.answered(response.status)
         if response.status == _OK:

@@ -43,7 +43,7 @@ class UpstreamResponse:
         self._is_refused = False
 
     def refuse(self, status: int, body: bytes) -> None:
-        """Makes it the refusal with which its stream begins, as if the engine had sent that with its status."""
+        """Makes it the refusal with which its body begins, as if the engine had sent that with its status."""
         self.status, self.is_stream = status, False
         self.headers = {**self.headers, "content-type": "application/json"}
         self.first, self._is_refused = body, True

@@ -98,21 +98,25 @@ class Refusal(NamedTuple):
     body: bytes
 
 
-def refusal_in(begin: bytes) -> Refusal | None:
-    """Returns what a stream begins with, if that is the refusal of a request that no engine would take.
+def refusal_in(begin: bytes, *, streamed: bool) -> Refusal | None:
+    """Returns what a response of status 200 begins with, if that is the refusal of a request that no engine would take.
 
-    vLLM and SGLang look at some of a request, such as its length, when status 200 is already sent.
+    vLLM and SGLang look at some of a stream's request, such as its length, when status 200 is already sent; some
+    proxies send no other status.
 
     Args:
-        begin: The first bytes of the stream, which hold all of an error: engines send it in one piece.
+        begin: The first bytes of the body, which hold all of an error: engines send it in one piece.
+        streamed: They are of a stream.
     """
     if begin.find(_ERROR_MEMBER) < 0:  # as nearly always
         return None
-    for frame in FrameReader().feed(begin):
-        data = frame.data()
+    for data in [frame.data() for frame in FrameReader().feed(begin)] if streamed else [begin]:
         if data is None:
             continue
-        chunk = frame.readable() or {}
+        try:
+            chunk = decode_chunk(data)
+        except EngineError:
+            return None
         error = chunk.get("error", chunk)
         if chunk.get("choices") or not isinstance(error, dict) or _DEAD_ENGINE in _words(error):
             return None

@@ -296,10 +296,11 @@ REFUSAL = {"message": TOO_LONG, "type": "BadRequestError", "param": None, "code"
 
 
 @pytest.mark.parametrize("guarded", [False, True])
-async def test_a_refusal_within_a_stream_is_one_by_its_status(guarded: bool) -> None:
-    engine, judged = streaming([frame({"error": REFUSAL}), DONE]), []
+@pytest.mark.parametrize("streamed", [False, True])
+async def test_a_refusal_within_an_answer_is_one_by_its_status(streamed: bool, guarded: bool) -> None:
+    engine, judged = streaming([frame({"error": REFUSAL}), DONE]) if streamed else answering({"error": REFUSAL}), []
     tool = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
-    body = {"model": "m", "messages": HELLO, "stream": True, **({"tools": [tool]} if guarded else {})}
+    body = {"model": "m", "messages": HELLO, "stream": streamed, **({"tools": [tool]} if guarded else {})}
     apps = {("m", pool): engine for pool in ("speculative", "standard")}
     async with running(config(), apps, sink=judged.append) as stack:
         status, headers, answer = await post(stack.url, body)
@@ -307,7 +308,7 @@ async def test_a_refusal_within_a_stream_is_one_by_its_status(guarded: bool) -> 
         assert json.loads(answer) == {"error": REFUSAL}
         assert len(engine.requests) == 1  # no other pool would take it
         status, _, answer = await post(
-            stack.url, {"model": "m", "max_tokens": 9, "messages": HELLO, "stream": True}, "/v1/messages"
+            stack.url, {"model": "m", "max_tokens": 9, "messages": HELLO, "stream": streamed}, "/v1/messages"
         )
     assert status == 400
     assert json.loads(answer)["error"] == {

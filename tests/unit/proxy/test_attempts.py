@@ -34,7 +34,7 @@ class Response:
 
     def __init__(self, status: int) -> None:
         self.status = status
-        self.is_stream = False
+        self.is_stream, self.first = False, b""
 
 
 class Upstream:

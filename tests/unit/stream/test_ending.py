@@ -323,12 +323,14 @@ def framed(chunk: object) -> bytes:
 @pytest.mark.parametrize("code", [400, 413, 422])
 @pytest.mark.parametrize("shape", [{"error": {}}, {"error": {"object": "error"}}, {"object": "error"}])
 @pytest.mark.parametrize("before", [b"", b": ping\n\n", b"\xef\xbb\xbf"])
-def test_a_stream_that_begins_with_the_requests_fault_is_a_refusal(
+def test_a_response_that_begins_with_the_requests_fault_is_a_refusal(
     code: int, shape: dict[str, Any], before: bytes
 ) -> None:
     said = {**OVERFLOW, "code": code}
     error = {"error": {**shape["error"], **said}} if "error" in shape else {**shape, **said}
-    assert refusal_in(before + framed(error) + DONE) == (code, msgspec.json.encode(error))
+    data = msgspec.json.encode(error)
+    assert refusal_in(before + framed(error) + DONE, streamed=True) == (code, data)
+    assert refusal_in(data, streamed=False) == (code, data)
 
 
 @pytest.mark.parametrize(
@@ -348,11 +350,13 @@ def test_a_stream_that_begins_with_the_requests_fault_is_a_refusal(
         b'data: ["error"]\n\n',
     ],
 )
-def test_any_other_begin_of_a_stream_is_no_refusal(begin: bytes) -> None:
-    assert refusal_in(begin) is None
+def test_any_other_begin_is_no_refusal(begin: bytes) -> None:
+    assert refusal_in(begin, streamed=True) is None
+    assert refusal_in(begin.removeprefix(b"data: ").strip(), streamed=False) is None
 
 
 @given(st.binary(max_size=99))
-def test_whatever_a_stream_begins_with_can_be_looked_at(noise: bytes) -> None:
-    refusal_in(b'"error"' + noise)
-    refusal_in(b'data: {"error": ' + noise + b"}\n\n")
+def test_whatever_a_response_begins_with_can_be_looked_at(noise: bytes) -> None:
+    for begin in (b'"error"' + noise, b'{"error": ' + noise + b"}", b'data: {"error": ' + noise + b"}\n\n"):
+        refusal_in(begin, streamed=True)
+        refusal_in(begin, streamed=False)

@@ -107,7 +107,9 @@ class PlainPath:
             tried, failure = broken
             self._add_fault(request, tried, failure)
             again = rerun_order(request.decision.candidates, [tried], request.decision.trial)
-            if await self._make_attempt(exchange, request, again) is not None:
+            with self._telemetry.step("rerun"):
+                broken = await self._make_attempt(exchange, request, again)
+            if broken is not None:
                 raise failure
 
     async def _make_attempt(
@@ -152,14 +154,15 @@ class PlainPath:
         while broken is not None and not answer.finished:
             if heals:
                 self._add_fault(request, stream.tried[-1], broken)
-            resumption = await self._resumption(stream, grew=length > before, heals=heals)
-            if resumption is None:
-                return False
-            try:
-                broken = await self._send(stream, resumption)
-            except GatewayError:
-                self._count(request, resumption, "refused")
-                return False
+            with self._telemetry.step("rerun"):
+                resumption = await self._resumption(stream, grew=length > before, heals=heals)
+                if resumption is None:
+                    return False
+                try:
+                    broken = await self._send(stream, resumption)
+                except GatewayError:
+                    self._count(request, resumption, "refused")
+                    return False
             heals = broken is not _ANOTHER_WORD
             if heals:
                 length, before = answer.length, length

@@ -291,6 +291,8 @@ class Attempts:
 
             async def ask(path: str, body: bytes) -> bytes:
                 headers = self._outgoing.headers(request, endpoint, next(request.attempt_numbers))
+                if self._telemetry.traced:
+                    self._inject(headers)
                 async with self._upstream.post(endpoint, path, body, headers) as response:
                     answer = await response.body()
                     if response.status != _OK:
@@ -399,10 +401,14 @@ class Attempts:
         kind = self._outgoing.kind(request, slot.candidate)
         about = attempt_attributes(request, slot.candidate, slot.endpoint.url, kind, number)
         span = held.enter_now(self._telemetry.step(attempt_name(request), about, SpanKind.CLIENT))
+        self._inject(headers)
+        return span
+
+    def _inject(self, headers: dict[str, str]) -> None:
+        """Adds the current span's context to the headers for an engine."""
         inject(headers)
         if not self._pass_baggage:  # injected with the trace, but it holds whatever the client put there
             headers.pop("baggage", None)
-        return span
 
     def _prompt_blocks(self, request: RoutedRequest, pool: str) -> tuple[int, ...]:
         """Returns the blocks of a request's prompt, as the client wrote it, in the cache of a pool's engines."""

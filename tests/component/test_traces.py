@@ -16,6 +16,7 @@ from support.guard_stack import config
 from support.stack import running
 from support.tokens import QWEN_MARKERS, asking, qwen_call, resuming
 
+from lab.scripted.arrival import Arrival
 from lab.scripted.tokens import TokenFault, TokenModel
 from serve.access.principal import ANONYMOUS, Principal
 from serve.config.gateway import TelemetryConfig
@@ -130,6 +131,35 @@ async def test_a_rerun_shows_the_verdict_on_the_first_attempt_and_the_second_att
     assert (root.attributes["specgate.rerun"], root.attributes["specgate.guard.outcome"]) == ("standard", "rerun")
     assert (root.status.status_code, rerun.status.status_code) == (StatusCode.UNSET, StatusCode.UNSET)
     assert sound.requests[0][0]["traceparent"].split("-")[2] == f"{healed.context.span_id:016x}"
+
+
+class Told(TokenModel):
+    """An engine that keeps whose children its spans would be, by the path that it was asked for."""
+
+    parents: dict[str, str]
+
+    async def __call__(self, arrival: Arrival) -> None:
+        self.parents[arrival.path] = dict(arrival.headers)["traceparent"].split("-")[2]
+        await super().__call__(arrival)
+
+
+@pytest.mark.parametrize("plain", [False, True])
+async def test_all_that_engines_are_asked_for_a_resume_is_below_its_rerun(plain: bool) -> None:
+    exporter = InMemorySpanExporter()
+    telemetry = Telemetry({}, exporter, TelemetryConfig())
+    text = "A long answer about Oslo." if plain else qwen_call("get_weather", city="Oslo", days=2)
+    lost, sound = (
+        Told({"plan": text}, "qwen3_coder", QWEN_MARKERS, [fault]) for fault in (TokenFault("die", 15), None)
+    )
+    lost.parents, sound.parents = {}, {}
+    body = asking("plan", stream=True, **({"tools": None} if plain else {}))
+    async with resuming(lost, sound, telemetry=telemetry) as (stack, _):
+        assert await post(stack.url, body, traceparent=TRACEPARENT) == 200
+    seen = Seen(telemetry, exporter)
+    assert seen.tree()[3:] == ["  slot", "  chat m", "  rerun", "    slot", "    text_completion m"]
+    *_, rerun, _, resumed = seen.spans
+    assert sound.parents.pop("/v1/completions") == f"{resumed.context.span_id:016x}"
+    assert set(sound.parents.values()) == {f"{rerun.context.span_id:016x}"}
 
 
 async def test_a_resumed_answer_is_told_by_its_spans_and_to_whoever_looks_its_request_up() -> None:

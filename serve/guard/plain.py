@@ -531,7 +531,9 @@ class ResumedStream(Check):
         """Returns what is new in a choice of a chat chunk; None if nothing is."""
         delta = {}
         for name, text in (choice.get("delta") or {}).items():
-            if name == _CONTENT and (new := self._new(_CONTENT, text)):
+            if name == "role" and not self._answer.choices:  # else it is out
+                delta[name] = text
+            elif name == _CONTENT and (new := self._new(_CONTENT, text)):
                 delta[_CONTENT] = new
             elif name in TEXTS and name != _CONTENT and (new := self._new(_REASONING, text)):
                 delta[self._answer.reasoning] = new

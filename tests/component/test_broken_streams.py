@@ -414,3 +414,23 @@ async def test_several_choices_of_which_none_has_begun_come_from_another_engine_
     assert whole.endswith(DONE.decode())
     assert whole.count("[DONE]") == 1
     assert ended_badly("chat", broken), broken
+
+
+ROLE = frame(chunk({"role": "assistant", "content": ""}))
+
+
+@pytest.mark.parametrize("lost", LOST)
+@pytest.mark.parametrize("begun", [b"", ROLE], ids=["nothing", "role"])
+async def test_a_stream_that_begins_again_has_its_role_once(scripted: Scripted, lost: str, begun: bytes) -> None:
+    first, second = scripted.engines
+    first.stream, first.cut = b": ping\n\n" + begun + (LOST[lost] or b""), LOST[lost] is None
+    second.stream, second.cut = ROLE + frame(OPEN) + STOP + DONE, False
+    body = {"model": "m", "messages": HELLO, "stream": True}
+    async with (
+        aiohttp.ClientSession() as session,
+        session.post(scripted.url + "/v1/chat/completions", json=body) as response,
+    ):
+        stream = (await response.read()).decode()
+    deltas = [json.loads(line[6:])["choices"][0]["delta"] for line in stream.splitlines() if line.startswith("data: {")]
+    assert ["role" in delta for delta in deltas] == [True] + [False] * (len(deltas) - 1)
+    assert stream.endswith(DONE.decode())

@@ -80,12 +80,7 @@ class PolicyUpdates:
     def reconfigure(self, user_config: Mapping[str, Any]) -> None:
         """Adopts another policy, and what pools should have, without dropping a request; or refuses all of that."""
         try:
-            if unknown := set(user_config) - _UPDATABLE:
-                known = ", ".join(sorted(_UPDATABLE))
-                raise ConfigError(f"user_config: unknown keys {sorted(unknown)}; known keys: {known}")
-            least = self._scale.read(user_config.get("least_replicas", {}))
-            update = user_config.get("policy")
-            policy_config = self._config.policy if update is None else PolicyConfig.model_validate(update)
+            policy_config, least = read_update(user_config, self._config, self._scale)
             changed = policy_config is not self._policy_config or "version" in user_config
             if changed or self.refused is not None:
                 self._put_in_force(policy_config, read_sources(policy_config, strict=True))
@@ -173,6 +168,23 @@ class PolicyUpdates:
     def _refuse(self, error: Exception) -> None:
         self.refused = str(error)
         log.error("refused the new policy, kept the old one: %s", error)
+
+
+def read_update(
+    user_config: Mapping[str, Any], config: GatewayConfig, scale: Scale
+) -> tuple[PolicyConfig, Mapping[PoolKey, int]]:
+    """Returns the policy that Ray Serve's `user_config` asks for, and the least replicas of every pool.
+
+    Raises:
+        ConfigError: It has an unknown key, or names a pool that does not exist.
+        ValueError: A value is wrong.
+    """
+    if unknown := set(user_config) - _UPDATABLE:
+        known = ", ".join(sorted(_UPDATABLE))
+        raise ConfigError(f"user_config: unknown keys {sorted(unknown)}; known keys: {known}")
+    least = scale.read(user_config.get("least_replicas", {}))
+    update = user_config.get("policy")
+    return (config.policy if update is None else PolicyConfig.model_validate(update)), least
 
 
 def read_sources(config: PolicyConfig, *, strict: bool = False) -> Sources:

@@ -50,8 +50,9 @@ def serve_document(path: str | Path) -> dict[str, Any]:
     document = layers.read(path)
     if "applications" not in document:
         raise ConfigError(f"{path} is the gateway's part alone; a Serve config has it as an application's `args`")
-    GatewayConfig.parse(args_of(document, path), path)
+    config = GatewayConfig.parse(args_of(document, path), path)
     _check_serve_keys(document, path)
+    _check_update(document, config, path)
     return document
 
 
@@ -110,6 +111,21 @@ def _vllm_is_missing() -> str:
     finally:
         logging.disable(disabled)
     return ""
+
+
+def _check_update(document: Mapping[str, Any], config: GatewayConfig, path: str | Path) -> None:
+    """Rejects what the gateway would refuse, and tell of in its log alone, while it serves with what it had before."""
+    from serve.app import GATEWAY_NAME
+    from serve.gateway.policy_updates import read_update
+    from serve.gateway.pools import Scale
+
+    (application,) = document["applications"]
+    for deployment in application.get("deployments") or ():
+        try:
+            if deployment["name"] == GATEWAY_NAME:
+                read_update(deployment.get("user_config") or {}, config, Scale(config))
+        except (ConfigError, ValueError) as error:
+            raise ConfigError(f"{path}: deployments, {GATEWAY_NAME}: {error}") from error
 
 
 def submit(document: Mapping[str, Any], address: str, say: Callable[[str], None]) -> None:

@@ -1,13 +1,15 @@
 """One Serve config as the applications that Ray Serve versions on their own."""
 
 import copy
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 from ray.serve.schema import ServeDeploySchema
 
 from serve.errors import ConfigError
-from serve.launch.submit import split_applications
+from serve.launch.submit import serve_document, split_applications
 
 
 def document() -> dict[str, Any]:
@@ -130,6 +132,29 @@ def test_options_of_a_deployment_that_there_is_not_are_refused() -> None:
     said["applications"][0]["deployments"] = [{"name": "gateway"}]
     with pytest.raises(ConfigError, match="names gateway; there are Gateway, m--fast, m--slow"):
         split_applications(said)
+
+
+@pytest.mark.parametrize(
+    ("update", "says"),
+    [
+        ({"least_replicas": {"m": {"fats": 0}}}, "there is no pool m/fats; there are m/fast, m/slow, m/far"),
+        ({"least_replicas": {"m": {"fast": -1}}}, "greater than or equal to 0"),
+        ({"polici": {}}, "unknown keys"),
+        ({"policy": {"mode": "enforced"}}, "mode"),
+    ],
+)
+def test_what_the_gateway_would_refuse_of_its_update_is_refused(
+    tmp_path: Path, update: dict[str, Any], says: str
+) -> None:
+    said = document()
+    said["applications"][0]["deployments"] = [{"name": "Gateway", "user_config": update}, {"name": "m--fast"}]
+    path = tmp_path / "serve.yaml"
+    path.write_text(json.dumps(said))
+    with pytest.raises(ConfigError, match=says):
+        serve_document(path)
+    said["applications"][0]["deployments"][0]["user_config"] = {"least_replicas": {"m": {"fast": 0}}}
+    path.write_text(json.dumps(said))
+    assert serve_document(path) == said
 
 
 def test_ray_takes_it() -> None:

@@ -25,7 +25,7 @@ from serve.config.gateway import GatewayConfig
 from serve.config.lint import contradictions, missing_folders, unknown_options
 from serve.errors import ConfigError
 from serve.launch.alone import log_to_stderr, needs_ray, run_alone, serve_alone
-from serve.launch.local import Progress, cluster, prepared_environment
+from serve.launch.local import Progress, cluster, prepared_environment, serve_until
 from serve.launch.ports import claim_admin_port, require_free
 from serve.launch.supervisor import supervise
 
@@ -120,7 +120,7 @@ def serve(
                 models = ", ".join(parsed.models)
                 _print(f"specgate listens on http://{host}:{port}; models: {models}. Press Ctrl-C to stop.")
                 _print(f"Look at it: {parsed.admin.url} (the admin API)")
-            stop.wait()
+            serve_until(stop)
 
 
 def run_here(config: GatewayConfig, path: Path | None, serving: Serving) -> None:

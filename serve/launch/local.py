@@ -162,7 +162,7 @@ def cluster(
             # Not `session_latest`: that link is the newest cluster's on this machine.
             logs, stopping = Path(context.address_info["session_dir"]) / "logs", stop or threading.Event()
             if not while_alive(_ray_lives, lambda: _wait_until_running(say, logs / "serve", stopping)):
-                raise ConfigError(f"Ray has died while the pools came up; its logs are under {logs}")
+                raise _died(" while the pools came up")
             yield f"http://127.0.0.1:{port}"
             say("streams under way finish first; Ctrl-C again stops at once")
             while_alive(_ray_lives, lambda: _drain(config))
@@ -180,7 +180,17 @@ def _interpreter(path: str) -> dict[str, str]:
     return {} if quoted == path else {"py_executable": quoted}
 
 
-def while_alive(lives: Callable[[], bool], ask: Callable[[], None]) -> bool:
+def serve_until(stop: threading.Event) -> None:
+    """Returns once `stop` is set.
+
+    Raises:
+        ConfigError: Ray has died.
+    """
+    if not while_alive(_ray_lives, stop.wait):
+        raise _died()
+
+
+def while_alive(lives: Callable[[], bool], ask: Callable[[], object]) -> bool:
     """Asks Ray something, and waits for it while Ray lives, which never answers otherwise. Returns False if it was
     waited for in vain.
 
@@ -209,6 +219,12 @@ def _ray_lives() -> bool:
     from ray._private import worker
 
     return _NEEDED.isdisjoint(kind for kind, _ in worker._global_node.dead_processes())
+
+
+def _died(when: str = "") -> ConfigError:
+    from ray._private import worker
+
+    return ConfigError(f"Ray has died{when}; its logs are under {worker._global_node.get_logs_dir_path()}")
 
 
 def _drain(config: GatewayConfig) -> None:

@@ -102,6 +102,17 @@ async def test_a_closed_terminal_stops_it_in_order(tmp_path: Path, port: int) ->
         assert gateway.process.wait() == 0
 
 
+@pytest.mark.parametrize("name", ["gcs_server", "raylet"])
+async def test_the_death_of_ray_ends_it_with_an_error(tmp_path: Path, port: int, name: str) -> None:
+    with local_gateway(tmp_path, "sim", port) as gateway:
+        await asyncio.to_thread(gateway.until_ready)
+        for process in gateway.processes():
+            if process.name() == name:
+                process.kill()
+        assert await asyncio.to_thread(gateway.process.wait, 60) == 2
+        await asyncio.to_thread(gateway.until_gone)
+
+
 async def test_requests_are_answered_without_haproxy_and_none_gets_a_404_while_it_stops(
     tmp_path: Path, port: int
 ) -> None:

@@ -30,6 +30,9 @@ _NO_ANSWERS = (
     ("not known", "this machine does not know the host's name"),
     ("ame resolution", "this machine does not know the host's name"),
     ("WRONG_VERSION_NUMBER", "it does not speak TLS: http:// in place of https://"),
+    ("certificate has expired", "its certificate has expired; or is this machine's clock wrong?"),
+    ("certificate is not yet valid", "its certificate is not valid yet; or is this machine's clock wrong?"),
+    ("certificate is not valid for", "its certificate is for other names than the URL's"),
     (
         "CERTIFICATE_VERIFY_FAILED",
         "its certificate is not signed by an authority that this machine trusts; SSL_CERT_FILE names a file with it",

@@ -3,14 +3,17 @@
 import asyncio
 import json
 import re
+import ssl
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 import pytest
+from faults.settings import Authority, forwarding
 from support.engines import RunningEngine, live
 from support.stack import listening
 from typer.testing import CliRunner
@@ -379,3 +382,21 @@ async def test_front_says_what_is_wrong_with_what_is_no_engine(monkeypatch: pyte
     assert f"left out: {html.url}: /v1/models lists no model" in output
     assert "left out: http://127.0.0.1:9: nothing listens there; is the engine up" in output
     assert "no engine says what it serves" in all_wrong
+
+
+@pytest.mark.parametrize(
+    ("host", "ends_in", "says"),
+    [
+        ("localhost", timedelta(days=-1), "its certificate has expired"),
+        ("127.0.0.1", timedelta(days=1), "its certificate is for other names"),
+    ],
+)
+async def test_front_says_what_is_wrong_with_a_certificate(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, host: str, ends_in: timedelta, says: str
+) -> None:
+    authority, context = Authority(tmp_path), ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.sign(context, ends_in)
+    monkeypatch.setenv("SSL_CERT_FILE", str(authority.file))
+    async with listening(RunningEngine()) as engine, forwarding(engine.url, context) as port:
+        _, output = await ask(f"https://{host}:{port}")
+    assert says in output

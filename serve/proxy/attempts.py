@@ -230,7 +230,8 @@ class Attempts:
                 attempt = await self._post(request, slot, held, sent)
             except _RETRIED as error:
                 self._pools[request.decision.model, pool].forget(slot.endpoint)
-                self._add_fault(request, pool, error.code, error.message)
+                why = f"{slot.endpoint.url}: {error.__cause__ or error.message}"  # a client need not know
+                self._add_fault(request, pool, error.code, why)
                 failed.append(slot)
                 if not self._tries_again(request, slot, failed, left, number):
                     raise
@@ -247,7 +248,7 @@ class Attempts:
                     left.drop((pool,))
                 if not self._tries_again(request, slot, failed, left, number):
                     return attempt
-                self._add_fault(request, pool, str(status), f"the engine answered {status}")
+                self._add_fault(request, pool, str(status), f"{slot.endpoint.url}: the engine answered {status}")
             await held.release()
             self._telemetry.retried(pool)
         raise AssertionError("the last attempt returns or raises")

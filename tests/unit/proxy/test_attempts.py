@@ -179,6 +179,17 @@ async def test_a_pool_whose_engines_have_died_does_not_take_every_try_from_anoth
     assert rig.tried == tried
 
 
+async def test_the_log_says_where_each_try_went_and_what_became_of_it(caplog: pytest.LogCaptureFixture) -> None:
+    refused = PoolUnavailableError("down")
+    refused.__cause__ = ConnectionRefusedError("Connect call failed")
+    rig = Rig(Upstream(refused, 500, DOWN), "a", "b", replicas=2)
+    with pytest.raises(PoolUnavailableError, match=r"^down$"):
+        async with rig.first_response():
+            pass
+    told = ["m/a: a: Connect call failed", "m/a: a2: the engine answered 500", "m/b: b: down"]
+    assert [record.getMessage() for record in caplog.records] == told
+
+
 async def test_a_pool_of_one_replica_is_asked_again_after_the_others() -> None:
     rig = Rig(Upstream(DOWN, 500, 200), "a", "b")
     assert await rig.result() == ("a", 200)

@@ -154,7 +154,7 @@ def _of_file(text: str) -> EngineCommand | None:
         return None
     try:
         document = yaml.safe_load(text)
-    except yaml.YAMLError:
+    except (yaml.YAMLError, RecursionError):
         return None
     commands = map(read_container, _mappings(document))
     return next((command for command in commands if command is not None), None)

@@ -9,6 +9,7 @@ import yaml
 from serve.errors import ConfigError
 
 _MERGE = "tag:yaml.org,2002:merge"
+_FLOAT, _TEXT = "tag:yaml.org,2002:float", "tag:yaml.org,2002:str"
 
 
 def read(path: str | Path) -> dict[str, Any]:
@@ -30,9 +31,12 @@ def parse_yaml(text: str) -> Any:
     """Returns the value that a YAML document stands for.
 
     Raises:
-        yaml.YAMLError: It is none; `RepeatedKeyError` if a key in it stands twice.
+        yaml.YAMLError: It is none, or nested too deeply; `RepeatedKeyError` if a key in it stands twice.
     """
-    return yaml.load(text, Loader=_EachKeyOnce)
+    try:
+        return yaml.load(text, Loader=_Careful)
+    except RecursionError as error:
+        raise yaml.YAMLError("it is nested too deeply") from error
 
 
 def dump(document: Mapping[str, Any]) -> str:
@@ -46,16 +50,20 @@ class _WrittenOut(yaml.SafeDumper):
         return True
 
 
-class _EachKeyOnce(yaml.SafeLoader):
+class _Careful(yaml.SafeLoader):
+    """Refuses a key that stands twice, and reads a version as it is written: as a number, 0.20 would be 0.2."""
+
     def compose_mapping_node(self, anchor: Any) -> Any:
         node = super().compose_mapping_node(anchor)
         seen: set[tuple[str, str]] = set()
-        for key, _ in node.value:
+        for key, value in node.value:
             if not isinstance(key, yaml.ScalarNode) or key.tag == _MERGE:
                 continue
             if (key.tag, key.value) in seen:
                 raise RepeatedKeyError(problem=f"the key {key.value!r} stands twice", problem_mark=key.start_mark)
             seen.add((key.tag, key.value))
+            if key.value.endswith("version") and value.tag == _FLOAT:
+                value.tag = _TEXT
         return node
 
 

@@ -66,7 +66,7 @@ def read_description(text: str, source: str, env: Mapping[str, str]) -> Descript
 def _documents(text: str) -> list[Mapping[str, Any]]:
     try:
         loaded = list(yaml.safe_load_all(text))
-    except yaml.YAMLError:
+    except (yaml.YAMLError, RecursionError):
         return []
     flat = [item for each in loaded for item in _items(each)]
     return [each for each in flat if isinstance(each, Mapping)]

@@ -64,6 +64,11 @@ def test_a_key_beside_a_merged_one_is_no_second_key(tmp_path: Path) -> None:
     assert read(tmp_path / "a.yaml")["e"] == {"b": 3, "c": 4}
 
 
+def test_a_version_is_what_is_written(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text("version: 2.10\nfacts: {engine_version: 0.20}\nshare: 0.20\n")
+    assert read(tmp_path / "a.yaml") == {"version": "2.10", "facts": {"engine_version": "0.20"}, "share": 0.2}
+
+
 def test_a_circle_is_told_with_its_way(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text("extends: b.yaml\n")
     (tmp_path / "b.yaml").write_text("extends: a.yaml\n")
@@ -78,6 +83,7 @@ def test_a_circle_is_told_with_its_way(tmp_path: Path) -> None:
         ("a: [\n", "is not YAML"),
         ("a:\n\tb: 1\n", "with spaces, not with tabs"),
         ("a:\n  b: 1\n  c: 2\n  b: 3\n", r"the key 'b' stands twice\n.*line 4"),
+        pytest.param("a: " + "[" * 5000, "is not YAML: it is nested too deeply", id="deep"),
         ("extends: [x, y]\n", "the path of one file"),
         ("extends: nowhere.yaml\n", r"nowhere\.yaml can't be read"),
     ],

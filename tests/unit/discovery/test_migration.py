@@ -212,7 +212,10 @@ def test_a_variable_that_a_script_sets_twice_is_not_known() -> None:
     assert list(engines(text.replace("PORT=2", "PORT=1"))) == ["http://127.0.0.1:1"]
 
 
-@pytest.mark.parametrize("text", ["", "hello", "services: {web: {image: nginx}}", "kind: Service", "- 1", "{"])
+DEEP = pytest.param("image: " + "[" * 5000, id="deep")
+
+
+@pytest.mark.parametrize("text", ["", "hello", "services: {web: {image: nginx}}", "kind: Service", "- 1", "{", DEEP])
 def test_a_file_without_engines_is_refused(text: str) -> None:
     with pytest.raises(ConfigError, match="holds no engine"):
         read_description(text, "file", {})

@@ -24,6 +24,7 @@ from serve.config.exposure import open_gateway
 from serve.config.gateway import GatewayConfig
 from serve.config.lint import contradictions, missing_folders, unknown_options
 from serve.errors import ConfigError
+from serve.http1.listener import url_of
 from serve.launch.alone import log_to_stderr, needs_ray, run_alone, serve_alone
 from serve.launch.local import Progress, cluster, prepared_environment, serve_until
 from serve.launch.ports import claim_admin_port, require_free
@@ -118,7 +119,7 @@ def serve(
         with cluster(parsed, port, clocked(), serving.verbose, host, stop):
             if not stop.is_set():
                 models = ", ".join(parsed.models)
-                _print(f"specgate listens on http://{host}:{port}; models: {models}. Press Ctrl-C to stop.")
+                _print(f"specgate listens on {url_of(host, port)}; models: {models}. Press Ctrl-C to stop.")
                 _print(f"Look at it: {parsed.admin.url} (the admin API)")
             serve_until(stop)
 

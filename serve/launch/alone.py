@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import os
+import resource
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
@@ -16,7 +17,7 @@ from serve.config.gateway import GatewayConfig
 from serve.config.pool import HOSTED
 from serve.errors import ConfigError
 from serve.gateway.ingress import GatewayReplica
-from serve.http1.listener import Listener
+from serve.http1.listener import Listener, url_of
 from serve.http1.server import protocol_factory
 from serve.launch.supervisor import ask_at_death_of
 from serve.shared.link import LocalLink
@@ -24,6 +25,7 @@ from serve.shared.link import LocalLink
 log = logging.getLogger("ray.serve.specgate.gateway")
 
 _LOOK_S = 0.05
+_ITSELF = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # where a machine reaches what listens on all its addresses
 _IN_PLACE = frozenset({"policy"})  # what changes without a restart; keys and advisories are watched anyway
 
 
@@ -108,6 +110,8 @@ async def gateway_alone(
         replica = GatewayReplica(document, [], LocalLink(admin))
         try:
             listener = Listener(host, port=port)
+        except PermissionError as error:
+            raise ConfigError(f"{error}; --port is 1024 or above, unless root starts it") from error
         except OSError as error:
             raise ConfigError(f"{error}; --host is an address of this machine, or 0.0.0.0 for all of them") from error
         await listener.start(replica.app(), protocol_factory(replica.hot, replica.allowance))
@@ -130,9 +134,9 @@ async def serve_alone(
 ) -> None:
     """Serves until the operator says otherwise. Without a path there is no file to read again on demand."""
     async with gateway_alone(config, host, port, written) as gateway:
-        say(f"specgate listens on http://{host}:{port}; models: {', '.join(config.models)}. Press Ctrl-C to stop.")
+        say(f"specgate listens on {url_of(host, port)}; models: {', '.join(config.models)}. Press Ctrl-C to stop.")
         say(f"Look at it: {config.admin.url} (the admin API)")
-        say(f"Try it: specgate connect curl --url http://127.0.0.1:{port}")
+        say(f"Try it: specgate connect curl --url {url_of(_ITSELF.get(host, host), port)}")
         while not orders.drain.is_set():
             waits = [asyncio.create_task(orders.drain.wait()), asyncio.create_task(orders.reload.wait())]
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
@@ -149,6 +153,9 @@ def run_alone(serve: Callable[[Orders], Awaitable[None]], stop_with_parent: bool
     """Serves until a signal says otherwise. With `stop_with_parent`, it stops also when the process that started this
     one dies.
     """
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    with suppress(ValueError, OSError):  # a stream has two files open, and shells let a process have 1024
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
     async def run() -> None:
         orders = Orders()

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import resource
 import signal
 import socket
 import sys
@@ -44,6 +45,21 @@ async def test_an_address_of_another_machine_is_refused_with_what_to_do() -> Non
             pass
 
 
+async def test_a_port_that_is_roots_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = GatewayConfig.parse({**config_of("http://127.0.0.1:9"), "admin": {"port": free_port()}})
+    port, create_server = free_port(), socket.create_server
+
+    def denied(address: tuple[str, int], **options: Any) -> socket.socket:
+        if address[1] == port:
+            raise PermissionError(13, "Permission denied")
+        return create_server(address, **options)
+
+    monkeypatch.setattr(socket, "create_server", denied)
+    with pytest.raises(ConfigError, match="--port is 1024 or above"):
+        async with gateway_alone(config, "127.0.0.1", port):
+            pass
+
+
 def config_of(url: str, **more: Any) -> dict[str, Any]:
     pool = {"kind": "remote", "url": url, "facts": {"engine": "vllm", "engine_version": "0.32.0", "method": "none"}}
     model = {"family": "qwen3", "grammar": "hermes", "pools": {"standard": pool}}
@@ -74,19 +90,27 @@ async def alone(config: dict[str, Any], written: Path | None = None) -> AsyncIte
         yield gateway, f"http://127.0.0.1:{port}", f"http://127.0.0.1:{admin}"
 
 
+async def started(folder: Path, engine: str, *options: str, **more: Any) -> tuple[Any, str]:
+    """A process of its own before an engine, once it listens, and its output so far."""
+    path = folder / "gateway.yaml"
+    path.write_text(yaml.safe_dump(config_of(engine)))
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", WITHOUT, "serve", "--config", str(path), "--admin-port", str(free_port()), *options,
+        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT, cwd=ROOT, **more,
+    )  # fmt: skip
+    assert process.stdout is not None
+    told = ""
+    while "Try it" not in told:
+        line = await process.stdout.readline()
+        assert line, "it ended"
+        told += line.decode()
+    return process, told
+
+
 async def test_a_process_without_ray_serves_and_drains(tmp_path: Path) -> None:
-    engine = Slow()
-    port, admin = free_port(), free_port()
+    engine, port = Slow(), free_port()
     async with listening(engine.app) as behind:
-        path = tmp_path / "gateway.yaml"
-        path.write_text(yaml.safe_dump(config_of(behind.url)))
-        process = await asyncio.create_subprocess_exec(
-            sys.executable, "-c", WITHOUT, "serve", "--config", str(path), "--port", str(port),
-            "--admin-port", str(admin), stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT, cwd=ROOT,
-        )  # fmt: skip
-        assert process.stdout is not None
-        while b"listens on" not in (line := await process.stdout.readline()):
-            assert line, "it ended"
+        process, _ = await started(tmp_path, behind.url, "--port", str(port))
         url = f"http://127.0.0.1:{port}"
         async with aiohttp.ClientSession() as session:
             stream = await session.post(f"{url}/v1/chat/completions", json={**CHAT, "stream": True})
@@ -106,6 +130,38 @@ async def test_a_process_without_ray_serves_and_drains(tmp_path: Path) -> None:
     assert headers["retry-after"] == "2"
     assert headers["connection"] == "close"
     assert (process.returncode, b"Traceback" in output) == (0, False)
+
+
+async def test_more_streams_run_than_a_shell_lets_a_process_open_files(tmp_path: Path) -> None:
+    def few_files() -> None:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (64, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+
+    engine, port = Slow(), free_port()
+    async with listening(engine.app) as behind:
+        process, _ = await started(tmp_path, behind.url, "--port", str(port), preexec_fn=few_files)
+        async with aiohttp.ClientSession() as session:
+            url, body = f"http://127.0.0.1:{port}/v1/chat/completions", {**CHAT, "stream": True}
+            streams = await asyncio.gather(*(session.post(url, json=body) for _ in range(60)))
+            engine.go.set()
+            ends = [(await stream.read())[-14:] for stream in streams]
+        process.send_signal(signal.SIGTERM)
+        await process.communicate()
+    assert ends == [b"data: [DONE]\n\n"] * 60
+
+
+@pytest.mark.parametrize(
+    ("host", "listens", "reached"),
+    [("0.0.0.0", "0.0.0.0", "127.0.0.1"), ("::", "[::]", "[::1]"), ("::1", "[::1]", "[::1]")],
+)
+async def test_it_says_where_it_is_reached(tmp_path: Path, host: str, listens: str, reached: str) -> None:
+    port = free_port()
+    process, told = await started(tmp_path, "http://127.0.0.1:9", "--host", host, "--port", str(port))
+    async with aiohttp.ClientSession() as session, session.get(f"http://{reached}:{port}/v1/models") as models:
+        assert models.status == 200
+    process.send_signal(signal.SIGTERM)
+    await process.communicate()
+    assert f"listens on http://{listens}:{port};" in told
+    assert f"--url http://{reached}:{port}\n" in told
 
 
 async def test_what_needs_ray_says_which_extra_brings_it(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from serve.admin.deployment import AdminApi
 from serve.config.gateway import GatewayConfig
 from serve.config.pool import HOSTED, ModelConfig, PoolConfig
 from serve.engine.kinds import kind_of, with_traces
+from serve.errors import ConfigError
 from serve.gateway.ingress import GatewayReplica
 
 # No app is passed: `GatewayReplica.__serve_build_asgi_app__` builds it in the replica, around the replica's own state.
@@ -90,8 +91,12 @@ class _Root:
 
 
 def hosted(args: GatewayConfig) -> dict[tuple[str, str], PoolArgs]:
-    """Returns the pools that run in the cluster, by model and pool name."""
-    return {
+    """Returns the pools that run in the cluster, by model and pool name.
+
+    Raises:
+        ConfigError: Ray Serve would take two of them for one.
+    """
+    pools = {
         (name, pool): PoolArgs(
             model=name,
             pool=pool,
@@ -102,6 +107,11 @@ def hosted(args: GatewayConfig) -> dict[tuple[str, str], PoolArgs]:
         for name, model, pool, settings in args.each_pool()
         if settings.kind != "remote"
     }
+    by_name: dict[str, tuple[str, str]] = {}
+    for key in pools:
+        if (other := by_name.setdefault(deployment_name(*key), key)) != key:
+            raise ConfigError(f"Ray Serve would take {'/'.join(key)} for {'/'.join(other)}: rename one of these pools")
+    return pools
 
 
 def _gateway(args: GatewayConfig, pools: Mapping[tuple[str, str], Any]) -> ray_serve.Application:

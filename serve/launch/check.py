@@ -140,6 +140,8 @@ def _application(config: GatewayConfig) -> Iterator[ClusterFinding]:
 
     try:
         build(config)
+    except ConfigError as error:
+        yield ClusterFinding("error", "pools", str(error))
     except (ValueError, TypeError) as error:
         yield ClusterFinding("error", "ray_actor_options", f"Ray Serve rejects a deployment: {error}")
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from serve.app import build
+from serve.app import build, build_gateway
 from serve.config.gateway import GatewayConfig
 from serve.errors import ConfigError
 
@@ -29,6 +29,17 @@ def test_limits_and_the_drain_are_passed_on() -> None:
 
 def test_a_slash_in_a_models_name_is_none_in_its_deployments() -> None:
     assert deployment().name == "a-m--p"
+
+
+@pytest.mark.parametrize(("one", "other"), [("a/m/p", "a-m/p"), ("a--m/p", "a/m--p")])
+def test_pools_that_ray_serve_would_take_for_one_are_refused(one: str, other: str) -> None:
+    models = {}
+    for each in (one, other):
+        model, _, pool = each.rpartition("/")
+        models[model] = {"family": "sim", "grammar": "hermes", "pools": {pool: {"kind": "sim"}}}
+    for built in (build, build_gateway):
+        with pytest.raises(ConfigError, match=f"{other} for {one}"):
+            built(GatewayConfig.parse({"models": models}))
 
 
 def test_a_growing_pool_has_its_limits_and_our_way_to_count() -> None:

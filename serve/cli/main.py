@@ -1,5 +1,6 @@
 """The root of the command line; every command is one line below."""
 
+import os
 from typing import Annotated
 
 import typer
@@ -18,6 +19,8 @@ from serve.cli.output import Commands, add_command
 from serve.cli.replay import replay
 from serve.cli.serve import serve
 from serve.cli.up import up
+
+_HERE = "127.0.0.1,localhost,::1"
 
 app = typer.Typer(
     cls=Commands,
@@ -42,6 +45,9 @@ def root(
     ] = False,
 ) -> None:
     """Speculative decoding where it is safe, with tools to explain, test and compare its decisions."""
+    direct = os.environ.get("no_proxy") or os.environ.get("NO_PROXY") or ""
+    if direct != "*" and _HERE not in direct:  # nothing here is behind a proxy, and keys are none of its business
+        os.environ["no_proxy"] = os.environ["NO_PROXY"] = ",".join(filter(None, (direct, _HERE)))
 
 
 app.command("front")(front)

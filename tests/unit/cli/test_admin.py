@@ -1,7 +1,10 @@
 """Commands that ask the admin API of a running gateway, and what they say without one."""
 
 import json
+import os
+import threading
 from datetime import UTC, datetime
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
@@ -31,6 +34,28 @@ def test_the_end_of_a_line_behind_the_key_does_not_matter(monkeypatch: pytest.Mo
     monkeypatch.setenv("SPECGATE_KEY", "sgk_benchBENCH_secret\r\n")
     result = CliRunner().invoke(app, ["keys", "list", "--url", NOBODY])
     assert "no admin API answers" in result.output.replace("\n", " ")
+
+
+@pytest.mark.parametrize("others", [{}, {"NO_PROXY": "example.com"}, {"no_proxy": "*"}])
+def test_no_proxy_is_asked_for_what_is_on_this_machine(monkeypatch: pytest.MonkeyPatch, others: dict[str, str]) -> None:
+    seen: list[str] = []
+
+    class Proxy(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            seen.append(self.path)
+            self.send_error(502)
+
+    with HTTPServer(("127.0.0.1", 0), Proxy) as proxy:
+        threading.Thread(target=proxy.serve_forever, daemon=True).start()
+        for name in ("http_proxy", "HTTP_PROXY"):
+            monkeypatch.setenv(name, f"http://127.0.0.1:{proxy.server_port}")
+        for name in ("no_proxy", "NO_PROXY"):
+            monkeypatch.setenv(name, others.get(name, ""))
+        result = CliRunner().invoke(app, ["keys", "list", "--url", NOBODY])
+        proxy.shutdown()
+    assert "no admin API answers" in result.output.replace("\n", " ")
+    assert seen == []
+    assert os.environ["no_proxy"].startswith("".join(others.values()))
 
 
 @pytest.fixture

@@ -11,7 +11,8 @@ _PRIOR_STEPS = 500.0
 _HALF_LIFE_ANSWERS = 100
 _KEPT_PER_ANSWER = 0.5 ** (1 / _HALF_LIFE_ANSWERS)
 # Where answers are few, what is known fades with time, but never below about ten answers.
-_LEAST_STEPS = 1000.0
+_STEPS_PER_ANSWER = 100.0
+_LEAST_STEPS = 10 * _STEPS_PER_ANSWER
 # One answer counts no more than this many: neither a very long one nor what an engine makes up outweighs all others.
 _MOST_STEPS = 4096.0
 _MOST_DRAFTS = 32
@@ -57,6 +58,7 @@ class Acceptance:
         answers: Answers that were counted, by this gateway replica and by others.
         length: Tokens per step, as known now.
         measured: Most of that comes from answers, and not from the prior.
+        shown: Tokens per step in answers alone; None before the first.
         idle_s: Seconds since this gateway replica learned of an answer; None before the first.
     """
 
@@ -65,7 +67,9 @@ class Acceptance:
     answers: int = 0
     length: float = 0.0
     measured: bool = False
+    shown: float | None = None
     idle_s: float | None = None
+    _fresh: float = 0.0  # own answers, those counted less that have lost weight
     _own: AcceptanceTotals = NOTHING
     _others: AcceptanceTotals = NOTHING
 
@@ -80,6 +84,7 @@ class Acceptance:
             return
         weight = min(1.0, _MOST_STEPS / steps)
         answers, all_steps, all_accepted = self._own
+        self._fresh = self._fresh * _KEPT_PER_ANSWER + 1.0
         self._own = (
             answers + 1,
             all_steps * _KEPT_PER_ANSWER + steps * weight,
@@ -101,6 +106,7 @@ class Acceptance:
         if steps > _LEAST_STEPS:
             kept = max(kept, _LEAST_STEPS / steps)
             self._own = (answers, steps * kept, accepted * kept)
+            self._fresh *= kept
 
     def merge(self, others: AcceptanceTotals) -> None:
         """Takes what all other gateway replicas have counted, in place of what they had before."""
@@ -113,6 +119,12 @@ class Acceptance:
         return self._own
 
     @property
+    def weight(self) -> float:
+        """The number of answers that are as sure as what is known; those of other replicas are taken to be as long."""
+        own, (answers, steps, _) = self._own[1], self._others
+        return self._fresh * (1.0 + steps / own) if own else min(answers, steps / _STEPS_PER_ANSWER)
+
+    @property
     def collapsed(self) -> bool:
         """True if drafts are accepted less than half as often as expected, over enough answers to be sure."""
         return self.answers >= _ALARM_ANSWERS and self.length - 1.0 < _ALARM_SHARE * (self.prior - 1.0)
@@ -122,6 +134,7 @@ class Acceptance:
         self.answers = int(answers)
         prior_steps = _PRIOR_STEPS * _KEPT_PER_ANSWER**answers
         self.measured = steps >= prior_steps
+        self.shown = 1.0 + accepted / steps if steps else None
         self.length = 1.0 + ((self.prior - 1.0) * prior_steps + accepted) / (prior_steps + steps)
 
 

@@ -188,9 +188,10 @@ ROUTES: dict[tuple[str, str], str] = {
         "The dashboard's content as JSON, with an `ETag`; `x-specgate-audit` is the hash of the newest audit line."
     ),
     ("GET", "/admin/v1/drafts"): (
-        "Each pool's drafts by request class: tokens per step, answers counted, whether these outweigh what was "
-        "expected (`measured`; the dashboard shows no others), seconds since the last (`idle_s`), draft length, "
-        "requests per engine, step times. Needs `policy.load`."
+        "Each pool's drafts by request class: tokens per step (`shown`: without what was expected), answers, whether "
+        "these outweigh what was expected (`measured`; the dashboard shows no others), how many still count "
+        "(`weight`), seconds since the last (`idle_s`), draft length, requests per engine, step times. Needs "
+        "`policy.load`."
     ),
     ("GET", "/admin/v1/shadow"): (
         "The verdict on every candidate pool, by request class: `promote`, `reject` or `not yet`, with counts, "

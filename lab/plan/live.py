@@ -15,7 +15,7 @@ from policies.step_times import PUBLISHED, StepTimes
 from serve.admin.history import HALF_HOUR_S
 
 LEAST_ANSWERS = 50
-# What the gateway knows fades: it is as sure as this many answers make it, however many there were.
+# Later answers count more: what is known is never surer than this many make it, however many there were.
 _MOST_ANSWERS = 144
 _QUANTILE = 1.96
 _LEAST_GAIN = 0.03  # nobody changes an engine for less
@@ -31,10 +31,12 @@ class Drafts(msgspec.Struct, frozen=True):
     Attributes:
         answers: That told.
         idle_s: Seconds since the last of them; None if none came to this gateway.
-        length: Tokens per step.
+        length: Tokens per step, as far as answers are few what was expected.
         drafts: Draft length; 0 if the pool does not say.
         per_engine: Requests on one engine, now.
         factor: Time of the engine's steps, of the published ones.
+        shown: Tokens per step in answers alone.
+        weight: Answers that are as sure as what is known, which fades where they are few.
     """
 
     model: str
@@ -45,12 +47,19 @@ class Drafts(msgspec.Struct, frozen=True):
     drafts: Annotated[int, msgspec.Meta(ge=0)]
     per_engine: float
     factor: _Amount
-    idle_s: float | None = 0.0  # older gateways do not say
+    idle_s: float | None = 0.0  # older gateways say neither this nor what follows
+    shown: Annotated[float, msgspec.Meta(ge=1)] | None = None
+    weight: Annotated[float, msgspec.Meta(ge=0)] | None = None
 
     @property
     def counts(self) -> bool:
         """True if enough answers told, and of today's traffic, as the dashboard has it."""
         return self.answers >= LEAST_ANSWERS and self.idle_s is not None and self.idle_s <= HALF_HOUR_S
+
+    @property
+    def tokens(self) -> float:
+        """Tokens per step, what was expected left out."""
+        return self.length if self.shown is None else self.shown
 
     @property
     def batch(self) -> float:
@@ -60,8 +69,8 @@ class Drafts(msgspec.Struct, frozen=True):
     @property
     def bounds(self) -> tuple[float, float, float]:
         """Tokens per step: at least, as known, and at most, with 95 % confidence, however answers differ."""
-        accepted = min(self.length - 1.0, self.drafts)
-        answers = max(1, min(self.answers, _MOST_ANSWERS))
+        accepted = min(self.tokens - 1.0, self.drafts)
+        answers = max(1, min(self.answers if self.weight is None else self.weight, _MOST_ANSWERS))
         wide = max(_QUANTILE * sqrt(accepted * (self.drafts - accepted) / answers), self.drafts / answers)
         return 1.0 + max(0.0, accepted - wide), 1.0 + accepted, 1.0 + min(float(self.drafts), accepted + wide)
 
@@ -111,7 +120,7 @@ def _advice(rows: Sequence[Drafts], times: StepTimes) -> dict[str, Any]:
         advice, why = "not enough evidence", f"{best} drafts may gain {high:+.0%} or lose {-low:.0%}"
     return {
         **shown,
-        "length": round(sum(row.length * row.answers for row in told) / sum(row.answers for row in told), 3),
+        "length": round(sum(row.tokens * row.answers for row in told) / sum(row.answers for row in told), 3),
         "advice": advice,
         "why": why,
         "best": best,

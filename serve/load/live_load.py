@@ -335,6 +335,8 @@ class LiveLoad:
                 "idle_s": None if known.idle_s is None else round(known.idle_s),
                 "length": known.length,
                 "measured": known.measured,
+                "shown": known.shown,
+                "weight": round(known.weight, 1),
                 "drafts": self._learned.drafts[model, pool],
                 "per_engine": self.loads[model, pool].per_engine,
                 "factor": self._learned.steps[model, pool].factor(self.loads[model, pool].per_engine),

@@ -103,6 +103,23 @@ def test_what_has_faded_is_corrected_by_few_answers_and_stays_until_then() -> No
     assert learned.length > 2.2
 
 
+def test_what_is_known_is_as_sure_as_the_answers_that_still_count() -> None:
+    one, other = Acceptance(prior=3.0), Acceptance(prior=3.0)
+    for _ in range(60):
+        one.learn(50, 10)
+    before = one.weight
+    other.merge(one.totals)
+    one.merge(other.totals)
+    assert 40 < before == one.weight < 60
+    assert other.weight == pytest.approx(one.totals[1] / 100)
+    assert one.shown == other.shown == pytest.approx(1.2)
+    one.fade(0.5, 15.0)
+    assert one.weight == pytest.approx(before / 2, rel=0.2)
+    for _ in range(100):
+        one.fade(0.5, 15.0)
+    assert one.weight == pytest.approx(20, rel=0.2), "a thousand steps, of fifty each"
+
+
 def test_how_old_it_is_counts_from_the_last_answer_that_was_learned_here() -> None:
     learned = Acceptance(2.7)
     learned.merge((9, 900.0, 900.0))

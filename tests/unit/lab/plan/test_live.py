@@ -16,6 +16,7 @@ from lab.simulation.arms import Specgate, routing
 from lab.simulation.request import PROSE, TOOLS, Drafter, SimRequest
 from lab.simulation.simulation import Outcome, Recorded, play
 from lab.simulation.site import Shape, Site, config_of
+from policies.acceptance import Acceptance, prior_length
 from serve.cli.output import FOUND
 from serve.config.compiled_policy import compile_for
 from serve.errors import ConfigError
@@ -100,6 +101,21 @@ def test_a_class_that_has_no_traffic_any_more_has_no_say() -> None:
         whole, *_ = advised(read_drafts([row(answers=10**6, length=3.9, idle_s=gone), busy]))
         assert (whole["advice"], whole["best"], whole["gain"]) == (alone["advice"], alone["best"], alone["gain"])
         assert advice(row(length=1.02, idle_s=gone)) == ["not enough evidence"]
+
+
+def test_what_was_expected_before_any_answer_is_no_evidence() -> None:
+    known = Acceptance(prior_length(0, 3), 3)
+    for _ in range(LEAST_ANSWERS):
+        known.learn(25, 0)
+    told = {"answers": known.answers, "length": known.length, "shown": known.shown, "weight": known.weight}
+    (found,) = advised(read_drafts([row(**told)]))
+    assert (found["advice"], found["length"]) == ("do not draft", 1.0)
+
+
+def test_what_has_faded_is_as_sure_as_what_is_left_of_it() -> None:
+    sure, faded = (advised(read_drafts([row(length=3.0, weight=weight)]))[0] for weight in (144.0, 10.0))
+    assert sure["at_most"] - sure["at_least"] < faded["at_most"] - faded["at_least"]
+    assert (sure["advice"], faded["advice"]) == ("draft 5", "not enough evidence")
 
 
 def test_a_gain_that_chance_may_have_made_is_not_enough_evidence() -> None:

@@ -213,6 +213,11 @@ def _local_needs(document: Document) -> Iterator[ClusterFinding]:
         if document.get("available_node_types"):
             text = "not supported for your own machines: state a node's resources in `ray start --num-gpus --resources`"
             yield ClusterFinding("error", "available_node_types", text)
+        workers = provider.get("worker_ips")
+        addresses = [provider.get("head_ip"), *(workers if isinstance(workers, list) else ())]
+        for address in sorted({str(each) for each in addresses if addresses.count(each) > 1}):
+            text = f"{address} stands twice: a machine is the head or a worker, and once; the head may have GPUs itself"
+            yield ClusterFinding("error", "provider", text)
 
 
 def _schema(document: Document) -> Iterator[ClusterFinding]:

@@ -121,6 +121,8 @@ def test_the_file_itself_is_read() -> None:
         ({"docker": {"worker_run_options": ["--gpus all"]}}, "set --shm-size"),
         ({"docker": {"worker_run_options": ["--gpus all", "--shm-size=64g"]}}, "128 does not fit in --shm-size 64g"),
         ({"docker": {"run_options": []}}, r"/model_files/Kimi-K2\.6 is in no --volume"),
+        ({"provider": {"worker_ips": ["192.0.2.10", "192.0.2.11"]}}, r"provider: 192\.0\.2\.10 stands twice"),
+        ({"provider": {"worker_ips": ["192.0.2.11", "192.0.2.11"]}}, r"provider: 192\.0\.2\.11 stands twice"),
         ({"provider": {"worker_ips": ["192.0.2.11"]}}, "the pools ask for 24, the nodes have 8"),
     ],
     ids=str,

@@ -11,14 +11,14 @@ from serve.parsing.json_call import JsonCall
 from serve.parsing.lexer import Lexicon, PatternWatch
 from serve.parsing.machine import Row, State
 
-# What stands in front of `<|message|>`. The recipient comes before the channel or behind it, and the format of the
-# message with its marker or without.
+# What stands in front of `<|message|>`, each run of blanks as one, so that no number of them is tried in many ways. The
+# recipient comes before the channel or behind it, and the format of the message with its marker or without.
 _HEADER = re.compile(
-    r"\s*+(?:assistant)?"
-    r"(?:\s*+\bto=(?P<before>[^\s<]++))?"
-    r"(?:\s*+<\|channel\|>\s*+(?P<channel>analysis|commentary|final))?"
-    r"(?:\s++to=(?P<behind>[^\s<]++))?"
-    r"\s*+(?P<format>(?:<\|constrain\|>\s*+|(?<=\s))(?i:json|code|text)\b)?\s*+"
+    r"(?:assistant)?"
+    r"(?: ?\bto=(?P<before>[^ <]++))?"
+    r"(?: ?<\|channel\|> ?(?P<channel>analysis|commentary|final))?"
+    r"(?: to=(?P<behind>[^ <]++))?"
+    r" ?(?P<format>(?:<\|constrain\|> ?|(?<= ))(?i:json|code|text)\b)?"
 )
 _LONGEST_HEADER = 1024  # what a model writes by way of a name, and more
 _CHANNEL = re.compile(r"analysis|commentary|final")
@@ -236,7 +236,8 @@ class Harmony(JsonCall):
         head = "".join(self._header)
         self._header = []
         self._raw = [head, raw]
-        header = _HEADER.fullmatch(head.removeprefix("<|start|>")) if len(head) <= _LONGEST_HEADER else None
+        words = head.removeprefix("<|start|>").split() if len(head) <= _LONGEST_HEADER else ()
+        header = _HEADER.fullmatch(" ".join(words))
         recipient = header and (header["behind"] or header["before"])
         if header is None or not (recipient or header["channel"]):
             return self._damaged(head)

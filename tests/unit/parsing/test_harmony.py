@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-import time
 
 import pytest
 
+from serve.parsing import parse
 from tests.unit.parsing import cases
 from tests.unit.parsing.formats import TOOLS
 
@@ -40,9 +40,21 @@ def test_a_header_without_a_channel_that_leaves_a_doubt_is_hidden_damage(head: s
     assert any(fault.hidden for fault in message.violations)
 
 
-def test_a_header_of_blanks_costs_no_more_than_one_of_words() -> None:
-    head = "<|start|>assistant" + " " * 990
-    started = time.process_time()
-    message = cases.stream([f"{head}x<|message|>Hi<|end|>"] * 20, grammar="harmony", tools=TOOLS)
-    assert time.process_time() - started < 1
-    assert message.content is not None
+@pytest.mark.parametrize("blanks", ["\n", " \t", " " * 300])
+@pytest.mark.parametrize(
+    "head",
+    [
+        "assistant<|channel|>commentary to=functions.get_weather <|constrain|>json",
+        "assistant to=functions.get_weather<|channel|>commentary json",
+        "assistant to=functions.get_weather",
+        "assistant<|channel|>commentary <|constrain|>json",
+        "assistant x",
+        "assistant<|channel|> final",
+    ],
+)
+def test_any_blanks_of_a_header_are_as_good_as_one(head: str, blanks: str) -> None:
+    def read(head: str) -> tuple[object, ...]:
+        message = parse(f"<|start|>{head}<|message|>{ARGUMENTS}<|call|>", "harmony", TOOLS)
+        return message.content, message.tool_calls, [(fault.kind, fault.hidden) for fault in message.violations]
+
+    assert read(head.replace(" ", blanks)) == read(head)

@@ -280,10 +280,13 @@ class Glm(XmlParameters):
     def _lacks_end(self) -> None:
         """Reports a value without `</arg_value>`, which ends at the tag held back.
 
-        It may not be whole if it is empty, ends in a blank, which may be the template's, or has opened a tag.
+        It may not be whole if it is empty, has opened a tag, or ends in a blank, which may be the template's: GLM 4.5
+        writes one behind each tag. A text of lines ends in a newline of its own.
         """
-        pieces = self.raw[self._value_at :]
-        if not pieces or pieces[-1][-1:].isspace() or self.has_opened():
+        text = "".join(self.raw[self._value_at :])
+        compact = not any(map(str.isspace, self.raw[self._value_at - 2 : self._value_at]))
+        ends_line = compact and text.endswith("\n") and "\n" in text.strip()
+        if not text or (text[-1].isspace() and not ends_line) or self.has_opened():
             self._flaw = "malformed_call"
         else:
             self.report("drifted_marker", self._held_at, self._held[0])

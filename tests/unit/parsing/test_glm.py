@@ -104,7 +104,18 @@ def test_a_value_without_its_end_runs_to_the_next_tag(lost: int, behind: str, si
     assert [(fault.kind, fault.index) for fault in message.violations] == [("drifted_marker", 0)]
 
 
-@pytest.mark.parametrize("value", ["", "Bern\n", "the tag <arg_value> here", "half</arg_val"])
+@pytest.mark.parametrize("size", [1, 3, 1000])
+def test_lines_without_their_end_are_whole_unless_the_template_writes_newlines_itself(size: int) -> None:
+    """Files that agents write end in a newline."""
+    text = call(("city", "one\ntwo\n"), ("days", "2")).replace("</arg_value><", "<", 1)
+    message = cases.stream(cases.grouped(text, size), grammar="glm47", tools=TOOLS)
+    assert called(message) == [("get_weather", {"city": "one\ntwo\n", "days": 2})]
+    assert kinds(message) == ["drifted_marker"]
+    spaced = cases.stream(cases.grouped(text.replace("><", ">\n<"), size), grammar="glm47", tools=TOOLS)
+    assert "malformed_call" in kinds(spaced)
+
+
+@pytest.mark.parametrize("value", ["", "Bern\n", "one\ntwo ", "\n\n", "the tag <arg_value> here", "half</arg_val"])
 def test_a_value_without_its_end_that_may_not_be_whole_is_in_doubt(value: str) -> None:
     """A newline may be the value's or the template's; a tag may be quoted."""
     text = call(("city", value), ("days", "2")).replace("</arg_value><", "<", 1)

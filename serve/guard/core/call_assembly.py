@@ -130,9 +130,10 @@ class HeldCall:
         new_id = entry.id != self.id and "" not in (entry.id, self.id)
         if not entry.name:
             return new_id and self.prefix.complete and entry.opens_object
+        # some servers make up an id for every delta, and repeat the name
         if not self.pieces or not self.name:
-            return new_id and self.name != ""
-        if self.incomplete:  # some servers make up an id for every delta, and repeat the name
+            return new_id and self.name != "" and (entry.name != self.name or not entry.arguments)
+        if self.incomplete:
             return new_id and (entry.name != self.name or entry.opens_object or not entry.arguments)
         return new_id or entry.name != self.name or (entry.opens_object and not self.is_repeated_by(entry))
 

@@ -162,6 +162,11 @@ SHAPES: dict[str, tuple[list[Any], list[Any]]] = {
          entry(0, "d", None, "")], WEATHER_TRIP[:1]),
     "a new id and the name in every delta": (
         [entry(0, "a", "get_weather", BERN[:9]), entry(0, "b", "get_weather", BERN[9:])], WEATHER_TRIP[:1]),
+    "a new id and the name in every delta, the first one empty": (
+        [entry(0, "a", "get_weather", ""), entry(0, "b", "get_weather", BERN[:9]),
+         entry(0, "c", "get_weather", BERN[9:])], WEATHER_TRIP[:1]),
+    "one index for all, the same tool, first without arguments": (
+        [entry(0, "a", "now", ""), entry(0, "b", "now", "")], [("now", {}), ("now", {})]),
     "the whole call once more at its end": (
         [entry(0, "a", "get_weather", BERN[:9]), entry(0, "a", None, BERN[9:]), entry(0, "a", "get_weather", BERN)],
         WEATHER_TRIP[:1]),

@@ -38,6 +38,13 @@ def loads(text: str) -> Any:
         raise ValueError("nested too deeply") from error
 
 
+def with_escapes(text: str) -> str:
+    """Returns JSON whose strings hold tabs and ends of lines as they are, as models copy them from files, with escapes
+    in their place.
+    """
+    return _STRING.sub(lambda string: string[0].translate(_ESCAPES), text)
+
+
 def _is_dense(text: str) -> bool:
     if text.count("[") + text.count("{") > _MOST_BRACKETS:
         return True
@@ -105,6 +112,8 @@ _decoder = json.JSONDecoder(parse_constant=_reject)
 _patient = json.JSONDecoder(parse_constant=_reject, parse_int=_int, parse_float=_float)
 _plain = json.JSONEncoder(ensure_ascii=False)
 _SURROGATE = re.compile("[\ud800-\udfff]")
+_STRING = re.compile(r'"[^"\\]*(?:\\[^\t\n\r][^"\\]*)*"?')
+_ESCAPES = str.maketrans({"\t": "\\t", "\n": "\\n", "\r": "\\r"})
 
 
 def has_long_numbers(text: bytes) -> bool:

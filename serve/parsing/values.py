@@ -366,8 +366,9 @@ def _boolean(value: str) -> bool:
 
 
 def _json(value: str) -> Any:
+    """Reads JSON, whose strings may hold the ends of lines as they are: models copy them from files."""
     try:
-        parsed = json.loads(value)
+        parsed = json.loads(value, strict=False)
         json.dumps(parsed, allow_nan=False)
     except (ValueError, RecursionError):
         raise _NoFitError from None

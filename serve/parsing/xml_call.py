@@ -31,7 +31,7 @@ from serve.parsing.events import ViolationKind
 from serve.parsing.hermes import Hermes
 from serve.parsing.json_scanner import JsonScanner
 from serve.parsing.machine import Action, Row, State
-from serve.parsing.strict_json import loads
+from serve.parsing.strict_json import loads, with_escapes
 from serve.parsing.tool_call_block import Block
 from serve.parsing.values import UntypedValue, Value
 
@@ -472,7 +472,7 @@ def value_rows(on: Mapping[str, Action], *, exact: bool = False) -> dict[State, 
 
 def _is_json(text: str) -> bool:
     try:
-        loads(text)
+        loads(with_escapes(text))
     except ValueError:
         return False
     return True

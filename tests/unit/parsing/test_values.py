@@ -42,6 +42,7 @@ WRITTEN = st.text("0123456789+-_.eE ٣truefalsTF", max_size=8) | st.integers().m
         ("9 to 5", {"type": "interval"}, "9 to 5"),
         ("1e999", {"type": "number"}, "1e999"),
         ("[1e999]", {"type": "array"}, "[1e999]"),
+        ('[{"old": "a\n\tb"}]', {"type": "array"}, [{"old": "a\n\tb"}]),
         ("9" * 5000, {"type": "integer"}, "9" * 5000),
         ("[" * 100_000, {"type": "array"}, "[" * 100_000),
     ],

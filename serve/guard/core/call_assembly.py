@@ -91,7 +91,7 @@ class HeldCall:
     id: str = ""
     name: str = ""
     pieces: list[str] = field(default_factory=list)
-    prefix: JsonPrefix = field(default_factory=lambda: JsonPrefix(begins=_BEGINNINGS))
+    prefix: JsonPrefix = field(default_factory=lambda: JsonPrefix(begins=_BEGINNINGS, lenient=True))
     tokens: list[TokenDetails] = field(default_factory=list)
 
     def feed(self, entry: Entry, declares: Declares) -> None:

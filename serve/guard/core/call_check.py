@@ -37,7 +37,7 @@ from serve.guard.core.verdict import (
     severity_of_near_copy,
     severity_of_unjudged,
 )
-from serve.parsing.strict_json import has_half_character, loads
+from serve.parsing.strict_json import has_half_character, loads, with_escapes
 from serve.parsing.tools import Names, plain
 
 _MAX_NAME_CHARS = 1024
@@ -94,7 +94,12 @@ class CallCheck:
         Returns:
             The first defect that is left, None if there is none, and what was mended.
         """
-        mended = ["a tool's name in another spelling"] if self._read(call) else []
+        mended = []
+        if call.prefix.unescaped and self._settings.rescue:
+            call.replace_arguments(with_escapes(call.arguments))
+            mended.append("tabs or ends of lines as they are in a text")
+        if self._read(call):
+            mended.append("a tool's name in another spelling")
         defect = self.defect(call)
         if defect is not None and _may_be_quoted(defect) and self._unquote(call, begun):
             mended.append("a value written as a text")
@@ -362,7 +367,7 @@ def unquoted(text: str, mismatch: str) -> str | None:
     if span is None or text[span[0]] != '"':
         return None
     start, end = span
-    value_text = loads(text[start:end])
+    value_text = with_escapes(loads(text[start:end]))
     try:
         value = loads(value_text)
     except ValueError:

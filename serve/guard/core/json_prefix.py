@@ -19,6 +19,7 @@ _ESCAPES = re.compile(
 )
 _MOST_OPEN = 500  # brackets; no tool takes arguments as deep, and parsers give up at about 900
 _SPACES = " \t\n\r"
+_AS_SPACE = str.maketrans(dict.fromkeys(_SPACES, " "))
 _SPACE = re.compile(f"[{_SPACES}]*")
 _DIGITS = re.compile(r"[0-9]*")
 _IN_STRING = frozenset({"string", "escape", "hex"})
@@ -62,9 +63,11 @@ class JsonPrefix:
 
     Args:
         begins: The signs of which one must be its first; empty if any value will do.
+        lenient: True if strings may hold tabs and ends of lines as they are, which JSON wants escaped.
 
     Attributes:
         broken: True if no document begins with the text so far, or none that anybody would write.
+        unescaped: True if a string holds a tab or an end of a line as it is.
         space: Characters of space at the end of the text so far, outside of strings.
     """
 
@@ -79,11 +82,13 @@ class JsonPrefix:
             "hex": cls._hex, "literal": cls._literal, "number": cls._in_number, "end": cls._end,
         }  # fmt: skip
 
-    def __init__(self, *, begins: str = "") -> None:
+    def __init__(self, *, begins: str = "", lenient: bool = False) -> None:
         self.broken = False
+        self.unescaped = False
         self.space = 0
         self._stack: list[str] = []
         self._begins = begins
+        self._lenient = lenient
         self._state = "first_sign" if begins else "value"
         self._number = ""
         self._rest = ""
@@ -123,6 +128,9 @@ class JsonPrefix:
                 return place
             place = self._steps[self._state](self, text, place)
         found = _read_ahead(self._stack, self._state, text[place:])
+        if found is None and self._lenient:
+            found = _read_ahead(self._stack, self._state, text[place:].translate(_AS_SPACE))
+            self.unescaped = self.unescaped or found is not None
         if found is None:
             return self._fail(place)
         read, self._stack, self._state = found
@@ -239,6 +247,8 @@ class JsonPrefix:
             if (end := self._past(_ESCAPES, text, place)) > place:
                 return end
             self._state = "escape"
+        elif self._lenient and text[place] in _SPACES:
+            self.unescaped = True
         else:
             return self._fail(place)
         return place + 1

@@ -43,7 +43,7 @@ class LivePrefix(JsonPrefix):
     """
 
     def __init__(self, outline: SchemaOutline, budget: Budget | None = None) -> None:
-        super().__init__(begins="{")
+        super().__init__(begins="{", lenient=True)
         self.ready = True  # nobody should wait for the beginning
         self.stuck = False
         self._outline = outline
@@ -148,7 +148,9 @@ class LivePrefix(JsonPrefix):
 
     def _string(self, text: str, place: int) -> int:
         after = super()._string(text, place)
-        if self._state in _OUTSIDE and not self.stuck:
+        if self.unescaped and not self.stuck:
+            self._stop()
+        elif self._state in _OUTSIDE and not self.stuck:
             end = self._read + after
             if self._whole is not None:
                 self._end_value(end)

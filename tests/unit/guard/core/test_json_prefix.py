@@ -11,7 +11,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from serve.guard.core.json_prefix import JsonPrefix
-from serve.parsing.strict_json import loads
+from serve.parsing.strict_json import loads, with_escapes
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
@@ -144,6 +144,21 @@ DENSE = {
     "quotes": '{"a":' + '"' * 1_000_000,
     "control characters": '{"a":' + "\x01" * 1_000_000,
 }
+
+
+@given(
+    st.lists(st.sampled_from(['{"a": "', '", "', '": "', '"}', "[", "]", "\n", "\t", "\\", '\\"', "xy" * 40, " "])),
+    st.sampled_from([1, 7, 150, 9999]),
+)
+def test_a_lenient_check_takes_raw_ends_of_lines_in_strings_for_their_escapes(parts: list[str], size: int) -> None:
+    text = "".join(parts)
+    lenient, strict = JsonPrefix(lenient=True), JsonPrefix()
+    for start in range(0, len(text), size):
+        lenient.feed(text[start : start + size])
+    strict.feed(with_escapes(text))
+    assert (lenient.broken, lenient.complete) == (strict.broken, strict.complete)
+    if not lenient.broken:
+        assert lenient.unescaped == (with_escapes(text) != text)
 
 
 @pytest.mark.parametrize("size", [1_000_000, 32_768])

@@ -315,3 +315,39 @@ def test_a_key_that_is_like_none_is_nobodys_damage(arguments: str, live: bool) -
 def test_where_a_schema_asks_for_any_key_none_is_torn(more: dict[str, Any], live: bool) -> None:
     guard, _ = run('{"command=ls": "", "Command": "ls"}', {**LOOSE, **more}, live=live)
     assert guard.outcome is Outcome.CLEAN
+
+
+def raw(arguments: str) -> str:
+    """Arguments with the tabs and ends of lines of their strings as they are, as models copy them from files."""
+    return arguments.replace("\\n", "\n").replace("\\t", "\t").replace("\\r", "\r")
+
+
+@given(
+    st.fixed_dictionaries({"path": st.text("a\n\t", max_size=9), "content": st.text("a<\n\r\t\"'", max_size=99)}),
+    st.sampled_from([None, 1]),
+    st.sampled_from([1, 3, 40, 9999]),
+    st.booleans(),
+)
+def test_tabs_and_ends_of_lines_in_a_string_reach_the_client_as_escapes(
+    value: dict[str, str], indent: int | None, size: int, live: bool
+) -> None:
+    arguments = json.dumps(value, indent=indent)
+    message, guard = answered(streamed(raw(arguments), arguments, size=size), live=live, reruns=0)
+    assert arguments_in(message) == [arguments, arguments]
+    assert guard.outcome is (Outcome.CLEAN if raw(arguments) == arguments else Outcome.RESCUED)
+
+
+def test_a_raw_end_of_a_line_is_damage_where_rescue_is_off_or_where_it_ends_the_string() -> None:
+    _, guard = answered(streamed(raw(CODE)), rescue=False, reruns=0)
+    assert guard.verdicts[0].outcome is Outcome.INVALID_JSON
+    _, guard = answered(streamed('{"path": "a.py,\n "content": "b"}'), reruns=0)
+    assert guard.verdicts[0].outcome is Outcome.INVALID_JSON
+
+
+def test_edits_as_a_text_with_raw_ends_of_lines_become_a_list() -> None:
+    tool = {"name": "edit", "parameters": {"type": "object", "properties": {"edits": {"type": "array"}}}}
+    edits = [{"old": "a\n\tb", "new": '"'}]
+    arguments = json.dumps({"edits": raw(json.dumps(edits))})
+    guard = Guard(GuardConfig(reruns=0), {"messages": [], "tools": [{"type": "function", "function": tool}]})
+    message = read(through(guard, [chunk(calls(call(0, "edit", arguments))), chunk({}, "tool_calls")]))
+    assert json.loads(arguments_in(message)[0]) == {"edits": edits}

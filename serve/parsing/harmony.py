@@ -253,7 +253,7 @@ class Harmony(JsonCall):
         self._fault = True
         role = _ROLE.match(head.removeprefix("<|start|>")) if head.startswith("<|start|>") else None
         known = role is None or _is_ours(role[1])
-        recipients = _RECIPIENT.findall(head)
+        recipients = [each for each in _RECIPIENT.findall(head) if each != "assistant"]
         if known and recipients:
             return self._open_call(recipients[-1])
         if not known:

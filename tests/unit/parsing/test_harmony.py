@@ -58,3 +58,22 @@ def test_any_blanks_of_a_header_are_as_good_as_one(head: str, blanks: str) -> No
         return message.content, message.tool_calls, [(fault.kind, fault.hidden) for fault in message.violations]
 
     assert read(head.replace(" ", blanks)) == read(head)
+
+
+@pytest.mark.parametrize("size", [1, 3, 1000])
+@pytest.mark.parametrize(("channel", "field"), [("analysis", "reasoning"), ("final", "content")])
+def test_a_message_to_the_model_itself_is_what_its_last_channel_says(channel: str, field: str, size: int) -> None:
+    text = f"<|channel|>commentary to=assistant<|channel|>{channel}<|message|>Hm.<|end|>"
+    message = cases.stream(cases.grouped(text, size), grammar="harmony", tools=TOOLS)
+    assert getattr(message, field) == "Hm."
+    assert [(fault.kind, fault.hidden) for fault in message.violations] == [("stray_text", True)]
+
+
+def test_a_result_that_the_model_makes_up_is_not_shown() -> None:
+    for head in (
+        "<|start|>functions.get_weather to=assistant<|channel|>commentary",
+        "<|channel|>commentary to=assistant",
+    ):
+        message = parse(f"{head}<|message|>Sunny.<|end|>", "harmony", TOOLS)
+        assert (message.content, message.reasoning) == (None, None)
+        assert [(fault.kind, fault.hidden) for fault in message.violations] == [("stray_text", True)]

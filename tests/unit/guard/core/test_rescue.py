@@ -68,6 +68,17 @@ def test_a_leak_beside_a_proper_call_is_ambiguous() -> None:
     assert read(through(guard, [*first, proper, last]))["error"]["code"] == "integrity_violation"
 
 
+@pytest.mark.parametrize(
+    "leak", ['<tool_call>{"name": "save", "arguments": {}}</tool_call>', KIMI.replace("{name}", "save") + KIMI_END]
+)
+def test_a_leaked_call_with_raw_ends_of_lines_is_rescued(leak: str) -> None:
+    """Engines whose parsers want strict JSON show it as text (jundot/omlx#1672)."""
+    body = tools_request(tools=[{"type": "function", "function": {"name": "save", "parameters": {"type": "object"}}}])
+    whole = leak.replace("{arguments}", "{}").replace("{}", '{"text": "\tif x:\n"}')
+    message = read(through(Guard(GuardConfig(reruns=0), body), stream(whole)))
+    assert calls_of(message) == [("save", {"text": "\tif x:\n"})]
+
+
 @pytest.mark.parametrize("closed", [True, False])
 def test_an_end_of_arguments_beside_an_empty_call_matters_if_it_could_have_had_some(
     closed: bool,

@@ -218,6 +218,8 @@ FORMATS = {
     ),
     "glm47": _GLM,
     "ling3": _GLM,
+    "laguna": _GLM,
+    "laguna_s": _GLM,
     "hy_v3": ToolCallFormat(
         section_begin=f"<tool_calls{_HY3}>\n",
         call_begin=f"<tool_call{_HY3}>",

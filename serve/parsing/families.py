@@ -178,6 +178,14 @@ FAMILIES: tuple[Family, ...] = (
         _GLM_BLOCK, Thinking(_BOTH, any_on=True, default=True),
     ),
     _family(
+        "laguna", r"laguna-?(?:xs|m)(?:[.-].*)?", "LagunaForCausalLM", "poolside_v1", _GLM_BLOCK,
+        Thinking({"enable_thinking": _BOOLEAN}),
+    ),
+    _family(
+        "laguna_s", r"laguna-?s(?:[.-].*)?", "LagunaForCausalLM", "poolside_v1", _GLM_BLOCK,
+        Thinking({"enable_thinking": _BOOLEAN}, default=True),
+    ),
+    _family(
         "hy_v3", r"hy-?3(?:[.-].*)?|hunyuan-?3(?:[.-].*)?", "HYV3ForCausalLM", "hy_v3 hunyuan",
         r"<tool_calls?(?::\w+)?>\s*(?:<tool_call(?::\w+)?>)?[^<{]*<tool_sep|<tool_calls?:\w+>",
         _HUNYUAN,

@@ -1,4 +1,4 @@
-"""The grammar of GLM 4.5 to 5, Ling 3 and Hy3: a name, and each argument as a pair of a key and a value.
+"""The grammar of GLM 4.5 to 5, Ling 3, Laguna and Hy3: a name, and each argument as a pair of a key and a value.
 
 Where a value ends is decided in `xml_call.py`. All between its tags belongs to it, newlines too (`verbatim`); which
 JSON type it gets is decided in `values.py`.
@@ -484,6 +484,12 @@ class Ling3(Glm):
     """Ling 3's calls, which are GLM's; the ids of its tokens are not known here."""
 
     token_ids: ClassVar[Mapping[int, str]] = {}
+
+
+class Laguna(Ling3):
+    """Laguna's calls, which are GLM's: of 4.5 with blanks between the tags, or of 4.7 without."""
+
+    structural_tag: ClassVar[str | None] = None
 
 
 def _with_suffix(markers: Mapping[str, str]) -> dict[str, str]:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from serve.parsing.deepseek_dsml import DeepSeekV4, DeepSeekV32, DeepSeekV41
 from serve.parsing.deepseek_v3 import DeepSeekV3, DeepSeekV31
 from serve.parsing.events import Event, Fault, ParsedMessage, Reasoning, Violation, fold
-from serve.parsing.glm import Glm, HyV3, HyV4, Ling3
+from serve.parsing.glm import Glm, HyV3, HyV4, Laguna, Ling3
 from serve.parsing.harmony import Harmony
 from serve.parsing.hermes import Hermes
 from serve.parsing.kimi_k2 import KimiK2
@@ -30,6 +30,8 @@ GRAMMARS: dict[str, type[Prose]] = {
     "deepseek_v41": DeepSeekV41,
     "glm47": Glm,
     "ling3": Ling3,
+    "laguna": Laguna,
+    "laguna_s": Laguna,
     "hy_v3": HyV3,
     "hy_v4": HyV4,
     "step3p5": Step3p5,

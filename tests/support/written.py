@@ -59,6 +59,8 @@ WRITTEN: Mapping[str, str] = {
     "hermes": f'<tool_call>\n{{"name": "write_file", "arguments": {SOUND}}}\n</tool_call>',
     "glm47": _GLM,
     "ling3": _GLM,
+    "laguna": _GLM,
+    "laguna_s": _GLM,
     "hy_v3": _hunyuan("<tool_sep:opensource>"),
     "hy_v4": _hunyuan(""),
     "step3p5": _XML,

@@ -354,6 +354,8 @@ FORMATS: Mapping[str, Format] = {
     "mimo": qwen3_coder(newline=""),
     "glm47": glm(GLM_MARKERS),
     "ling3": glm(GLM_MARKERS),
+    "laguna": glm(GLM_MARKERS),
+    "laguna_s": glm(GLM_MARKERS),
     "hy_v3": glm(HY_MARKERS, newline="\n", separator="<tool_sep>", suffix=":opensource"),
     "hy_v4": glm(HY_MARKERS, newline="\n", suffix=":6124c78e"),
     "minimax_m2": minimax_m2(),

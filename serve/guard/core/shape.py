@@ -417,7 +417,7 @@ _WORDS_OF_A_TAG = {
 }
 CHANNELS = tuple(_WORDS_OF_A_TAG)
 """The markers that begin a part of a turn, of thoughts as well as of calls."""
-_OPEN_WORD = re.compile(r"\s?[a-z]{0,12}\.?\Z")
+_OPEN_WORD = re.compile(r"\s?[a-z]{0,32}(?:\.|\s)?\Z")
 
 
 def _opener(place: MarkerPlace) -> MarkerShape:
@@ -479,7 +479,7 @@ def _tag_with_words(place: MarkerPlace) -> MarkerShape:
 
 _ARGUMENTS = ("<arg_key>", "<arg_key:opensource>", "<｜DSML｜parameter", "<｜DSML｜ parameter", "<steptml:parameter")
 _ARGUMENT = re.compile(r"\s*(?:name|key)\s*=|[\w.\-]{1,64}</arg_key")
-_OPEN_ARGUMENT = re.compile(r"\s?[\w.\-]{0,64}(?:</[\w]{0,7})?\Z")
+_OPEN_ARGUMENT = re.compile(r"\s?[\w.\-]{0,64}(?:<(?:/\w{0,7})?)?\Z")
 
 
 _MENTIONED_CALL = re.compile(r"<tool_call>[\w.:/\-]{1,128}\s*\Z")

@@ -353,8 +353,9 @@ class _Balance:
         if "｜" in begin:
             begun += self._text.count(begin.replace("｜", "|"), counted, place)
         self._begun[begin] = begun, place
-        self._ended[begin] += 1
-        return self._ended[begin] > begun
+        surplus = self._ended[begin] >= begun
+        self._ended[begin] += not surplus  # one that ends nothing takes no end from what begins behind it
+        return surplus
 
 
 def unquoted(text: str, mismatch: str) -> str | None:

@@ -207,9 +207,10 @@ class LeakScanner:
 
     def _count(self, marker: str) -> None:
         marker = canonical(marker)
-        self._thinking += (marker in THOUGHTS) - (marker in ENDS_OF_THOUGHTS)
+        # An end of nothing takes no end from what begins behind it.
+        self._thinking = max(0, self._thinking + (marker in THOUGHTS) - (marker in ENDS_OF_THOUGHTS))
         if marker in ENDS:
-            self._begun[ENDS[marker]] -= 1
+            self._begun[ENDS[marker]] = max(0, self._begun[ENDS[marker]] - 1)
         elif marker in BEGINS:
             self._begun[BEGINS[marker]] += 1
 
@@ -306,7 +307,7 @@ class LeakScanner:
     def _shape_in_json(self, text: str, match: re.Match[str], *, ended: bool) -> MarkerShape:
         """Returns what a marker is in a document: stray, if it ends what nothing began, right before a string's end."""
         marker = canonical(match.group())
-        surplus = marker in ENDS and self._begun[ENDS[marker]] <= 0
+        surplus = marker in ENDS and not self._begun[ENDS[marker]]
         if not surplus and not is_reserved(marker):
             return MarkerShape.MENTION
         run = RUN_IN_JSON.match(text, match.end(), match.end() + _MOST_WAITING)

@@ -77,7 +77,7 @@ ENDS_OF_THOUGHTS = {
 
 # A model stops at these. No text holds one unless it speaks of turns, and then what begins one stands before it.
 ENDS_OF_TURNS = {
-    "<|im_end|>": "<|im_start", "<|endoftext|>": "<|endoftext|>",
+    "<|im_end|>": "<|im_start", "<|endoftext|>": "<|startoftext",
     "<|eot_id|>": "<|start_header_id", "<|eom_id|>": "<|start_header_id", "<|end_of_text|>": "<|begin_of_text",
     "<|eot|>": "<|header_start", "<|eom|>": "<|header_start", "<|end_message|>": "<|content",
     "<end_of_turn>": "<start_of_turn", "<turn|>": "<|turn",  # Gemma 3 and 4

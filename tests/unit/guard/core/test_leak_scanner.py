@@ -270,6 +270,24 @@ def test_markup_in_arguments_is_damage_by_its_place_alone(inside: Any, ascii_onl
                 assert (suspicion(spelt, value) is not None) is damaged, text
 
 
+@given(
+    st.lists(st.sampled_from(MARKERS), max_size=4),
+    st.sampled_from([("<tool_call>", "</tool_call>"), ("<parameter=key>", "</parameter>"), ("<think>", "</think>")]),
+    st.integers(1, 40),
+)
+def test_a_pair_is_no_damage_whatever_is_mentioned_before_it(
+    mentions: list[str], pair: tuple[str, str], size: int
+) -> None:
+    said = "".join(f'The word "{mention}" is one. ' for mention in mentions)
+    written = f"{said}So it is.\n{pair[0]}value\n{pair[1]}"
+    assert suspicion(json.dumps({"a": written}), {"a": written}) is None
+    document = json.dumps({"a": written})
+    assert scanned(cut(document, size), document=True) == (document, "", MarkerShape.MENTION, False)
+    if pair[1] == "</think>":
+        prose = f"{written}\nThat is all."
+        assert scanned(cut(prose, size)) == (prose, "", MarkerShape.MENTION, False)
+
+
 @pytest.mark.parametrize("key", ["parameter=city", "<parameter=city", "function=city", "<function=city"])
 def test_a_tag_in_a_key_is_damage(key: str) -> None:
     value = {"a": 1, key: 2}

@@ -19,6 +19,7 @@ from serve.guard.core.markup import (
     ENDS,
     ENDS_OF_CALLS,
     MARKUP,
+    OTHER_BEGINS,
     REPLACEMENT,
     canonical,
     half_marker,
@@ -350,8 +351,8 @@ class _Balance:
             return False
         begun, counted = self._begun.get(begin, (0, 0))
         begun += self._text.count(begin, counted, place)
-        if "｜" in begin:
-            begun += self._text.count(begin.replace("｜", "|"), counted, place)
+        if (other := OTHER_BEGINS.get(begin)) is not None:
+            begun += self._text.count(other, counted, place)
         self._begun[begin] = begun, place
         surplus = self._ended[begin] >= begun
         self._ended[begin] += not surplus  # one that ends nothing takes no end from what begins behind it

@@ -146,12 +146,15 @@ ENDS = {
     "</tool_response>": "<tool_response", "◁/think▷": "◁think", '<|"|>': '<|"|>',
 }  # fmt: skip
 """The beginning that each end ends, without its bracket: `<function name="f">` begins a function, too."""
+_SAME_END = {"<|tool_call_begin": "<|tool_call_start|>", "<|im_start": "<|im_middle|>"}  # LFM2's calls, Kimi's turns
+OTHER_BEGINS = {begin: begin.replace("｜", "|") for begin in ENDS.values() if "｜" in begin} | _SAME_END
+"""What else begins a thing, as `ENDS` names it: another spelling, or another format's marker with the same end."""
 CANONICAL = _canonical((*_OLD, *RARE_OPENERS, *COMMON_OPENERS, *_PARTS, *PROMPTED_THOUGHTS, *ENDS))
 """The marker that each spelling means."""
 COMMON = frozenset((*COMMON_OPENERS, *_ENDS_OF_COMMON))
 BEGINS = {
     literal: begin for begin in sorted(ENDS.values(), key=len) for literal in CANONICAL if literal.startswith(begin)
-}
+} | {other: begin for begin, other in _SAME_END.items()}
 """The thing that each beginning begins, as `ENDS` names it."""
 ENDS_OF_CALLS = frozenset((*_ENDS_OF_OLD_CALLS, *_ENDS_OF_RARE, *_ENDS_OF_COMMON))
 _BEGINS_OF_PARTS = (

@@ -270,16 +270,19 @@ def test_markup_in_arguments_is_damage_by_its_place_alone(inside: Any, ascii_onl
                 assert (suspicion(spelt, value) is not None) is damaged, text
 
 
-@given(
-    st.lists(st.sampled_from(MARKERS), max_size=4),
-    st.sampled_from([("<tool_call>", "</tool_call>"), ("<parameter=key>", "</parameter>"), ("<think>", "</think>")]),
-    st.integers(1, 40),
-)
+PAIRS = [
+    ("<tool_call>", "</tool_call>"), ("<parameter=key>", "</parameter>"), ("<think>", "</think>"),
+    ("<|tool_call_start|>[", "<|tool_call_end|>"), ("<|im_start|>user\n", "<|im_end|>"),
+    ("<|im_user|>user<|im_middle|>", "<|im_end|>"), ("<｜Assistant｜>", "<｜end▁of▁sentence｜>"),
+]  # fmt: skip
+
+
+@given(st.lists(st.sampled_from(MARKERS), max_size=4), st.sampled_from(PAIRS), st.integers(1, 40))
 def test_a_pair_is_no_damage_whatever_is_mentioned_before_it(
     mentions: list[str], pair: tuple[str, str], size: int
 ) -> None:
     said = "".join(f'The word "{mention}" is one. ' for mention in mentions)
-    written = f"{said}So it is.\n{pair[0]}value\n{pair[1]}"
+    written = f"{said}So it is.\n{pair[0]}value{pair[1]}"
     assert suspicion(json.dumps({"a": written}), {"a": written}) is None
     document = json.dumps({"a": written})
     assert scanned(cut(document, size), document=True) == (document, "", MarkerShape.MENTION, False)

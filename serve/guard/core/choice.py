@@ -13,7 +13,7 @@ from serve.guard.core.chunk import UNSAID, TokenDetails, of_last_characters
 from serve.guard.core.client_view import ClientView, Delta, Step
 from serve.guard.core.expectation import Expectation
 from serve.guard.core.markup import is_residue
-from serve.guard.core.rescue import Rescued, goes_on, rescue
+from serve.guard.core.rescue import Rescued, goes_on, is_shown, rescue
 from serve.guard.core.shape import AHEAD, CHANNELS, MarkerShape, calls_a_tool
 from serve.guard.core.text_guard import TextGuard
 from serve.guard.core.verdict import Defect, DefectLog, Outcome, Severity, Verdict, gravest
@@ -148,7 +148,8 @@ class ChoiceGuard:
         """Reports the texts that hold a lost call."""
         for name in TEXTS:
             if self._is_lost(name):
-                self.log.report(Outcome.MARKER_LEAK, f"markup in {name}", once=True)
+                severity = Severity.SUSPECT if is_shown(self._texts.tail_of_leak(name)) else Severity.HARD
+                self.log.report(Outcome.MARKER_LEAK, f"markup in {name}", severity, once=True)
 
     def _is_lost(self, name: str) -> bool:
         """Returns whether a text holds a call that nothing that may follow would make right."""
@@ -207,7 +208,8 @@ class ChoiceGuard:
                 ready = self._texts.acquit(name)
                 steps.append(Step({name: ready}, None, self._take_tokens()))
             elif self.calls.begun and not self.cut and calls_a_tool(leak, self._expected.tools):
-                self.log.report(Outcome.MARKER_LEAK, f"markup in {name}", once=True)
+                severity = Severity.SUSPECT if is_shown(leak) else Severity.HARD
+                self.log.report(Outcome.MARKER_LEAK, f"markup in {name}", severity, once=True)
         return steps
 
     def _is_draft(self, leak: str) -> bool:
@@ -227,12 +229,13 @@ class ChoiceGuard:
             return []
         opens_turn = name == "content" and not self.cut and leak.startswith(CHANNELS)  # and may go on with a call
         possible = (is_call or opens_turn) and self._may_be_rescued
-        ends_turn = True
+        ends_turn = not is_shown(leak)
         if possible or self.cut:
             rescued = rescue(leak, self._expected, self._check, cut=self.cut)
-            ends_turn = rescued is None or is_residue(rescued.content)
-            if rescued is not None and ends_turn and (possible or not rescued.calls):
-                return self._take_rescued(rescued)
+            if rescued is not None:
+                ends_turn = is_residue(rescued.content)
+                if ends_turn and (possible or not rescued.calls):
+                    return self._take_rescued(rescued)
         if not (self.cut and residue and len(leak) < AHEAD):  # the limit may have cut a sentence there
             silence = self._silence(self._reason or "stop")
             certain = is_call and ends_turn and calls_a_tool(leak, self._expected.tools)

@@ -143,6 +143,11 @@ class LeakScanner:
         """The first characters of the leak, as many as name its call."""
         return "".join(self._held[:AHEAD])[:AHEAD] if self.leak_begun else ""
 
+    @property
+    def tail(self) -> str:
+        """The last characters of the leak, as many as the head has."""
+        return "".join(self._held[-AHEAD:])[-AHEAD:] if self.leak_begun else ""
+
     def flush(self) -> str:
         held, self._held = "".join(self._held), []
         return held

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from serve.guard.core.call_assembly import Entry, HeldCall
 from serve.guard.core.call_check import CallCheck
 from serve.guard.core.expectation import Expectation
-from serve.guard.core.markup import ENDS_OF_CALLS, MARKUP, canonical
+from serve.guard.core.markup import ENDS, ENDS_OF_CALLS, MARKUP, canonical
 from serve.guard.core.verdict import Severity
 from serve.parsing import GRAMMARS, ParsedMessage, Violation, parse
 from serve.parsing.families import grammars_by_markup
@@ -58,6 +58,12 @@ def goes_on(leak: str) -> bool:
     """Returns whether words follow the last marker of a leak."""
     end = max((match.end() for match in MARKUP.finditer(leak)), default=0)
     return not (leak[end:] == "" or leak[end:].isspace())
+
+
+def is_shown(leak: str) -> bool:
+    """Returns whether a leak ends in words behind an end: whoever loses a call says nothing about it."""
+    *_, last = ("", *(marker.group() for marker in MARKUP.finditer(leak)))
+    return canonical(last) in ENDS and goes_on(leak)
 
 
 def rescue(leak: str, expectation: Expectation, check: CallCheck, *, cut: bool = False) -> Rescued | None:

@@ -76,6 +76,10 @@ class TextGuard:
         """Returns the first characters of the leak in a field, as many as name its call."""
         return self._scanners[name].head
 
+    def tail_of_leak(self, name: str) -> str:
+        """Returns the last characters of the leak in a field so far."""
+        return self._scanners[name].tail
+
     def leaks(self) -> dict[str, str]:
         """Leaked markup and all text after it, by field."""
         return {name: scanner.leak for name, scanner in self._scanners.items() if scanner.leak_begun}

@@ -169,6 +169,29 @@ def test_a_call_in_thoughts_that_the_answer_makes_is_made_once(grammar: str, siz
 
 @pytest.mark.parametrize("grammar", CALLS_OF)
 @pytest.mark.parametrize("size", [1, 7, 1000])
+@pytest.mark.parametrize("place", ["text", "text before a call", "thoughts before a text", "thoughts before a call"])
+def test_a_call_against_its_schema_that_words_follow_is_delivered_if_the_rerun_shows_it_too(
+    grammar: str, size: int, place: str
+) -> None:
+    shown = CALLS_OF[grammar].replace("2", "200")
+    text = f"So it writes: {shown}\n\nThat is too many days."
+    if place == "text":
+        answer = stream(*in_pieces(text, size))
+    elif place == "text before a call":
+        answer = [*stream(*in_pieces(text, size))[:-1], *thoughtful("", GOOD, size=size)]
+    elif place == "thoughts before a text":
+        answer = [*thoughtful(text, size=size)[:-1], chunk({"content": "It fails."}), chunk({}, "stop")]
+    else:
+        answer = thoughtful(text, GOOD, size=size)
+    guard = Guard(GuardConfig(), tools_request(1), grammar=grammar)
+    message = read(through(guard, answer, answer))
+    assert text in (message["content"], message["reasoning"])
+    assert len(calls_of(message)) == place.endswith("call")
+    assert [verdict.suspects for verdict in guard.verdicts] == [True, True]
+
+
+@pytest.mark.parametrize("grammar", CALLS_OF)
+@pytest.mark.parametrize("size", [1, 7, 1000])
 def test_a_call_that_thoughts_end_with_and_the_answer_does_not_make_is_lost(grammar: str, size: int) -> None:
     guard = Guard(GuardConfig(reruns=0), tools_request(1), grammar=grammar)
     sent = through(guard, thoughtful(f"Hm. {CALLS_OF[grammar]}", OTHER, size=size))

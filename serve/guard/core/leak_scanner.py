@@ -1,6 +1,6 @@
 """Passes a streamed text on, up to the first markup that does not belong there.
 
-Markup in a code block, a code span or a block quote of Markdown belongs to the text, as does a mention.
+Markup in code, a block quote or a numbered line of a file belongs to the text, as does a mention.
 """
 
 from __future__ import annotations
@@ -35,13 +35,25 @@ _MOST_WAITING = 4096  # characters of markup without end inside a string of JSON
 
 # Quotations, which may hold any markup
 
-_FENCE = re.compile(r"(?:[ \t>]|(?:[-*+]|\d{1,9}[.)])[ \t])*(`{3,}|~{3,})")
+_FRONT = r"(?:[ \t>]|(?:[-*+]|\d{1,9}[.)])[ \t])*"
+# What opens code beside fences, and what ends it.
+_ELEMENTS = {
+    "<pre>": "</pre>", "<pre ": "</pre>", "<!--": "-->", r"\begin{verbatim}": r"\end{verbatim}",
+    r"\begin{lstlisting}": r"\end{lstlisting}", r"\begin{minted}": r"\end{minted}",
+}  # fmt: skip
+_BLOCK = re.compile(rf"{_FRONT}(`{{3,}}|~{{3,}}|{'|'.join(map(re.escape, _ELEMENTS))})")
 _FENCE_BEHIND_TEXT = re.compile(r"(`{3,})[\w+-]*[ \t\r]*\Z")
 _ITEM = re.compile(r"[ \t]*(?:(?:[-*+]|\d{1,9}[.)])[ \t]+)+")  # of a list, up to its text
 _INDENTATION = 4  # columns
 _PARAGRAPHS_END = re.compile(r"\n[ \t]*\r?\n")
 _TICKS = re.compile("`+")
-_CODE = re.compile(rf"^{_FENCE.pattern}.*?(?:^[ \t>]*\1|\Z)|`[^`\n]+`", re.MULTILINE | re.DOTALL)
+_CODE = re.compile(
+    rf"^{_FRONT}(?:(`{{3,}}|~{{3,}}).*?(?:^[ \t>]*\1|\Z)"
+    + "".join(rf"|{re.escape(begin)}.*?(?:{re.escape(end)}|\Z)" for begin, end in _ELEMENTS.items())
+    + r")|(?<=\n\n)(?:(?: {4}|\t)[^\n]*\n*)+|`[^`\n]+`",
+    re.MULTILINE | re.DOTALL,
+)
+_NUMBERED = re.compile(r"[ \t]*(?:\d{1,6} ?[→│|\t]|[\w./\\-]{1,256}:\d{1,6}[:-])")  # a line of a file, as tools show it
 _MOST_PIECES = 512  # before they are read
 _MOST_OF_A_LINE = 4096  # characters of a line in which a code span may have begun
 _MOST_OF_A_BEGINNING = 128  # characters of it that may say what the line is
@@ -335,7 +347,7 @@ class _Quotation:
     def __init__(self, notice: Callable[[str], bool] | None = None) -> None:
         self._notice = notice
         self._found = False
-        self._fence = ""  # the run of characters that opened a code block
+        self._fence = ""  # what ends the code block that is open
         self._line = ""  # the present one; of a long one the end
         self._begin = ""  # its first characters
         self._length = 0
@@ -372,9 +384,9 @@ class _Quotation:
     def kind(self) -> _Kind:
         """The kind of quotation that the place stands in."""
         line = self.line
-        if self._fence or (_FENCE.match(self._begin) and not self._ticks):
+        if self._fence or self._opened:
             return "fence"
-        if self._begin.lstrip().startswith(">"):
+        if self._begin.lstrip().startswith(">") or _NUMBERED.match(self._begin):
             return "block quote"
         if self._is_indented:
             return "indented"
@@ -383,12 +395,20 @@ class _Quotation:
         return "mark" if line[-1:] and line[-1] in _MARKS else ""
 
     @property
+    def _opened(self) -> str:
+        """What ends the code that the present line opens; nothing if it ends there or there is none."""
+        if (opening := _BLOCK.match(self._begin)) is None:
+            return ""
+        end = _ELEMENTS.get(opening[1])
+        return "" if (end or opening[1][0]) in self._line[opening.end() :] else end or opening[1]
+
+    @property
     def _ticks(self) -> str:
         """The backticks that opened a code span in the present line."""
         line = self._line
         if "`" not in line:
             return ""
-        fence = _FENCE.match(self._begin) if self._length == len(line) else None
+        fence = _BLOCK.match(self._begin) if self._length == len(line) else None
         open_ = ""
         for run in _TICKS.finditer(line, fence.end() if fence else 0):
             open_ = run.group() if not open_ else "" if run.group() == open_ else open_
@@ -419,9 +439,11 @@ class _Quotation:
 
     def ends_fence(self, line: str) -> bool:
         """Returns whether a line is the end of the code block of the place."""
-        fence = self._fence or _FENCE.match(self._begin).group(1)  # type: ignore[union-attr]
+        end = self._fence or self._opened
+        if end[0] not in "`~":
+            return end in line
         run = line.strip(" \t\r>")
-        return len(run) >= len(fence) and run == fence[0] * len(run)
+        return len(run) >= len(end) and run == end[0] * len(run)
 
     def _read(self) -> None:
         if not self._pieces:
@@ -439,7 +461,8 @@ class _Quotation:
 
     def _look(self, text: str) -> None:
         if self._notice is not None and not self._found and not self._fence:
-            text = self._line[-_MOST_OF_A_BEGINNING:] + text
+            front = "\n\n" if self._is_indented else ""
+            text = front + self._line[-_MOST_OF_A_BEGINNING:] + text
             self._found = self._notice(text) and self._notice(_CODE.sub(" ", text))
 
     def _extend(self, text: str) -> None:
@@ -455,8 +478,8 @@ class _Quotation:
         line = self._line
         if self._fence:
             self._fence = "" if self.ends_fence(line) else self._fence
-        elif (opening := _FENCE.match(line)) and opening[1][0] not in line[opening.end() :]:
-            self._fence = opening[1]
+        elif opened := self._opened:
+            self._fence = opened
         elif "```" in line and (behind := _FENCE_BEHIND_TEXT.search(line)) and behind[1] == self._ticks:
             self._fence = behind[1]  # what Markdown takes for a code span of several lines
 

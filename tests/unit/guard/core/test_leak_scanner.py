@@ -108,6 +108,16 @@ def test_markup_where_none_belongs_is_stray_and_passes_where_no_rerun_follows(st
     )
 
 
+ELEMENTS = [
+    ("<pre>\n", "\n</pre>"), ('- <pre class="a"><code>', "</code></pre>"), ("<!--\n", "\n-->"), ("<!-- ", " -->"),
+    *((f"\\begin{{{name}}}\n", f"\n\\end{{{name}}}") for name in ("verbatim", "lstlisting", "minted")),
+]  # fmt: skip
+
+
+def numbered(text: str, form: str) -> str:
+    return "\n".join(form.format(number, line) for number, line in enumerate(text.split("\n"), 37))
+
+
 MENTIONS = [
     "Write <tool_call> first, then <function=NAME> and <parameter=key>.",
     "<tool_call> is the tag that begins a call, and </tool_call> ends it.",
@@ -128,6 +138,9 @@ MENTIONS = [
     *(f"It is `{call}` there, and `<tool_call>` begins it." for call in CALLS),
     *(f"It is ``{call}``." for call in CALLS),
     *(f"Qwen: ```{note}\n{call}\n```\nNo." for call in CALLS for note in ("", "xml")),
+    *(f"{begin}{call}{end}\n\nThat is all." for call in CALLS for begin, end in ELEMENTS),
+    *(f"It is:\n\n{numbered(call, form)}\n\nThat is all." for call in CALLS
+      for form in ("{}→{}", "   {}→{}", "{} │ {}", "parser.py:{}:{}", "/a/b.py:{}-{}")),
     "```jinja\n<|im_start|>user\n{{ content }}<|im_end|>\n```", "```python\nre.sub(r'<think>.*?</think>', '', t)\n```",
     "Between <think> and </think>\nstand the thoughts.", "a < b", "x<y>z", "<div>", "1 <| 2 |> 3", "<functional>",
     "a <", '{"name": "drop", "arguments": {}}', 'So {"name": "bash", "arguments": {}} is one.',
@@ -157,6 +170,9 @@ def test_a_quotation_counts_only_once_it_has_an_end(call: str) -> None:
     for size in (1, 9, 1000):
         assert scanned(cut(f"So `ls: {line}", size))[1:3] == (line, MarkerShape.CALL)
         assert scanned(cut(f"```\nls\n{call}", size))[1:3] == (call, MarkerShape.STRAY)
+        for begin, end in ELEMENTS:
+            assert scanned(cut(f"{begin}{call}", size))[1:3] == (call, MarkerShape.STRAY)
+            assert scanned(cut(f"{begin}ls{end}\n{call}", size))[1:3] == (call, MarkerShape.CALL)
 
 
 @pytest.mark.parametrize("size", [1, 9, 1000])
@@ -191,7 +207,7 @@ def test_a_quotation_that_the_requests_own_limits_cut_needs_no_end(call: str, fr
 parts = st.sampled_from([
     *MARKERS, *CALLS, *OPENINGS.values(), *STRAYS.values(), "<", "<|", "a", "`", "```", "\n```\n", "\n", "汉", " <func",
     "</", "|>", "tool", '"', "> ", "\n\n", "{", ":0", "functions.bash", " ", "user\n", "\\n", "~~~", "    ",
-    "\t", "1. ",
+    "\t", "1. ", "<pre>", "</pre>", "<!--", "-->", "1→",
     '{"name": "bash", "arg', 'uments": {', '{"name="ba', "sh", "{name: ", "{n",
 ])  # fmt: skip
 

@@ -262,6 +262,10 @@ def test_reasoning_of_gpt_oss_in_content_is_noticed_by_the_words_of_the_next_cha
     "text",
     [
         'It writes:\n\n```\nI look.assistantcommentary to=functions.bash json{}\ninvoke name="bash">\ninvoke>\n```\n',
+        "<pre>\nhm.assistantfinal to=functions.bash json{}\n</pre>\n\nThat is all.",
+        "<!-- hm.assistantfinal to=functions.bash json{} -->",
+        "\\begin{verbatim}\nhm.assistantfinal to=functions.bash json{}\n\\end{verbatim}\n\nThat is all.",
+        "It writes:\n\n    hm.assistantfinal to=functions.bash json{}\n\n\tor functions.bash:0{}\n\nThat is all.",
         "It writes `hm.assistantfinalfour`, and `functions.bash:0{}`.",
         'It writes "hm.assistantfinalfour".',
         "Then call: bash{command} runs it, and call:bash(command) does, too. See rpc-call:bash{x}.",

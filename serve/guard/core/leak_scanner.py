@@ -42,6 +42,7 @@ _ELEMENTS = {
     r"\begin{lstlisting}": r"\end{lstlisting}", r"\begin{minted}": r"\end{minted}",
 }  # fmt: skip
 _BLOCK = re.compile(rf"{_FRONT}(`{{3,}}|~{{3,}}|{'|'.join(map(re.escape, _ELEMENTS))})")
+_MARKDOWN = re.compile(rf"{_FRONT}(?:```|~~~)(?:markdown|md)\b")  # a longer fence tells its own end
 _FENCE_BEHIND_TEXT = re.compile(r"(`{3,})[\w+-]*[ \t\r]*\Z")
 _ITEM = re.compile(r"[ \t]*(?:(?:[-*+]|\d{1,9}[.)])[ \t]+)+")  # of a list, up to its text
 _INDENTATION = 4  # columns
@@ -348,6 +349,8 @@ class _Quotation:
         self._notice = notice
         self._found = False
         self._fence = ""  # what ends the code block that is open
+        self._nests = False  # the block is one of Markdown, which may show code blocks
+        self._inner = False  # such a one is open
         self._line = ""  # the present one; of a long one the end
         self._begin = ""  # its first characters
         self._length = 0
@@ -472,16 +475,28 @@ class _Quotation:
             self._begin = (self._begin + text)[:_MOST_OF_A_BEGINNING]
 
     def _end_line(self) -> None:
+        behind_blank = self._blank
         self._place_line()
         if self._length > _MOST_OF_A_LINE:
             return  # no fence is as long
         line = self._line
         if self._fence:
-            self._fence = "" if self.ends_fence(line) else self._fence
+            self._end_line_of_fence(line, behind_blank=behind_blank)
         elif opened := self._opened:
             self._fence = opened
+            self._nests = _MARKDOWN.match(line) is not None
         elif "```" in line and (behind := _FENCE_BEHIND_TEXT.search(line)) and behind[1] == self._ticks:
             self._fence = behind[1]  # what Markdown takes for a code span of several lines
+
+    def _end_line_of_fence(self, line: str, *, behind_blank: bool) -> None:
+        """Notes a fence in a code block: its end, or one within it where the block shows Markdown."""
+        ends = self.ends_fence(line)
+        if self._inner:
+            self._inner = not ends
+        elif self._nests and (behind_blank if ends else self._opened.startswith(self._fence)):
+            self._inner = True
+        elif ends:
+            self._fence, self._nests = "", False
 
     def _place_line(self) -> None:
         """Notes what the present line is to those behind it: blank, code, or a text with its margin."""

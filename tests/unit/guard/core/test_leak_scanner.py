@@ -19,6 +19,7 @@ KIMI_ENDS = '{"command": "ls"}<|tool_call_end|><|tool_calls_section_end|>'
 QWEN = "<tool_call>\n<function={}>\n<parameter=command>\nls\n</parameter>\n</function>\n</tool_call>"
 HERMES = '<tool_call>\n{{"name": "{}", "arguments": {{"command": "ls"}}}}\n</tool_call>'
 CALLS = [KIMI.format("bash") + KIMI_ENDS, QWEN.format("bash"), HERMES.format("bash")]
+README = "Save this:\n\n```markdown\n# Calls\n\n```\n{0}\n```\n\nOr:\n```xml\n{0}\n```\n\n{0}\n```\n\n"
 MARKERS = [
     "<|tool_calls_section_begin|>", "<|tool_call_begin|>", "<|tool_call_argument_begin|>", "<|tool_call_end|>",
     "<|tool_call_section_begin|>", "<|tool_calls_section_end|>", "<tool_call>", "</tool_call>", "<function=",
@@ -46,7 +47,17 @@ def cut(text: str, size: int) -> list[str]:
 
 @pytest.mark.parametrize("size", [1, 2, 3, 11, 26, 27, 28, 1000])
 @pytest.mark.parametrize(
-    "before", ["", "Hm. ", "I look:\n\n", "Use `ls`.\n", "```bash\nls\n```\n", 'It says "a < b". ']
+    "before",
+    [
+        "",
+        "Hm. ",
+        "I look:\n\n",
+        "Use `ls`.\n",
+        "```bash\nls\n```\n",
+        'It says "a < b". ',
+        README.format("ls"),
+        "````md\n\n```\nls\n```\n\n````\n",
+    ],
 )
 @pytest.mark.parametrize("call", CALLS)
 def test_a_call_outside_of_quotation_is_a_leak_from_its_first_marker_on(call: str, before: str, size: int) -> None:
@@ -138,6 +149,7 @@ MENTIONS = [
     *(f"It is `{call}` there, and `<tool_call>` begins it." for call in CALLS),
     *(f"It is ``{call}``." for call in CALLS),
     *(f"Qwen: ```{note}\n{call}\n```\nNo." for call in CALLS for note in ("", "xml")),
+    *(f"{README.format(call)}That is all." for call in CALLS),
     *(f"{begin}{call}{end}\n\nThat is all." for call in CALLS for begin, end in ELEMENTS),
     *(f"It is:\n\n{numbered(call, form)}\n\nThat is all." for call in CALLS
       for form in ("{}→{}", "   {}→{}", "{} │ {}", "parser.py:{}:{}", "/a/b.py:{}-{}")),

@@ -186,7 +186,7 @@ class _Reader:
         elif found := _REFERENCE.match(self._source, self._at):
             self.regular = False
             number, name = found.groups()
-            if name and name not in self._named:
+            if int(number or 0) > self._captures or (name and name not in self._named):
                 raise UnjudgedError("a reference to no group before it")
             self._emit(f"(?:\\{number or self._named[name]})", 1)  # the engine has no names here; digits may follow
             self._at = found.end()

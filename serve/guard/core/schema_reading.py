@@ -444,6 +444,7 @@ class _Index:
 
     def __init__(self, root: Any, draft: int, spend: Callable[[float], None]) -> None:
         self.targets: set[int] = set()
+        self._draft = draft
         self._ids = ("id",) if draft == 4 else ("$id", "id") if draft == LATEST else ("$id",)
         self._root = root
         self._spend = spend
@@ -481,7 +482,9 @@ class _Index:
             return
         if depth > _DEEPEST:
             raise UnjudgedError("not a valid schema")
-        base = self._named(schema, base)
+        named = self._named(schema, base)
+        if not (self._draft <= 7 and isinstance(schema.get("$ref"), str)):  # what is beside it says nothing
+            base = named
         self._bases[id(schema)] = base
         self._references += [(schema, keyword) for keyword in _REFERENCES if isinstance(schema.get(keyword), str)]
         for keyword, value in schema.items():

@@ -135,6 +135,10 @@ ONE_MEANING = {
     "siblings of a reference": ({"$ref": "#/$defs/x", "minimum": 3, "$defs": {"x": {"type": "integer"}}}, 3, 2),
     "no siblings in draft 7": ({"$schema": DRAFT_7, "$ref": "#/definitions/x", "minimum": 3,
                                 "definitions": {"x": {"type": "integer"}}}, 2, "a"),
+    **{f"no {name} beside a reference": (
+        {"$schema": uri, name: "http://x/a/", "items": {name: "http://x/", "$ref": "n"}, "definitions": {
+            "n": {name: "http://x/n", "type": "string"}, "a": {name: "n", "type": "null"}}},
+        [None], ["a"]) for name, uri in (("id", DRAFT_4), ("$id", DRAFT_7))},
     "patterns and others": ({"patternProperties": {"^x-": {}}, "additionalProperties": False}, {"x-a": 1}, {"y": 1}),
     "an anchor": ({"$defs": {"a": {"$anchor": "n", "type": "null"}}, "items": {"$ref": "#n"}}, [None], [1]),
     "a dynamic anchor": ({"$dynamicAnchor": "n", "type": "array", "items": {"$dynamicRef": "#n"}}, [[[]]], [[1]]),

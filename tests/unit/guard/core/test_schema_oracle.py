@@ -186,6 +186,7 @@ def test_a_pattern_is_ecmascripts(pattern: str, matching: list[str], other: list
         r"\u{110000}",
         "a{1000000}",
         r"\k<a>(?<a>b)",
+        r"\1(a)",
     ],
 )
 def test_what_is_no_pattern_or_too_large_is_unjudged(pattern: str) -> None:

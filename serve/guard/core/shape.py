@@ -505,7 +505,7 @@ _CALLS_IN_WORDS = (
     _unquoted("to=functions.", "`\"'", r"([\w.\-]{1,128})\s*(?:json|code)?\s*\{"),
     _unquoted('call tool="', '`"', r'([^"\n]{1,128})" index="\d{1,4}"'),
     _unquoted("functions.", r"`\"'\w", r"([\w.\-]{1,128}):\d{1,4}\s*\{"),
-    _unquoted('invoke name="', r"<`\"'｜|\w", r'([^"\n]{1,128})">?\s*(?:parameter name="|invoke>)'),
+    _unquoted('invoke name="', r"<`\"'｜|\w", r'([^"\n]{1,128})">?\s*(?:(?:<\w{1,16}:)?parameter name="|invoke>)'),
     re.compile(r"^call:(?:[\w.\-]{1,64}:){0,8}([\w.\-]{1,128})\{", re.MULTILINE),
     # Of formats that nobody here knows, with their special tokens.
     _unquoted("<|", "`\"'", r"\w{1,32}\|>\s?([\w.\-]{1,128})\s?<\|\w{1,32}\|>\s?\{"),
@@ -522,6 +522,7 @@ _CALLS_IN_WORDS = (
         re.MULTILINE,
     ),
     re.compile(r"^<(?!details>|p>)([\w.\-]{1,128})>\s{0,64}<([\w.\-]{1,128})>[^<>]{0,4096}</\2>", re.MULTILINE),
+    re.compile(r'^<([\w.\-]{1,128})>[ \t]{0,8}\{\s{0,64}"[\w$\-]{1,64}"\s{0,8}:', re.MULTILINE),
     _unquoted("functools", '`"', r'\s?\[\s*\{\s*"name"\s*:\s*"([^"\n]{1,128})"'),
     # As Llama 4 and others write a list of calls, in Python.
     re.compile(r"^\[([\w.\-]{1,128})\((?=(?:\)|[a-zA-Z_]\w{0,63}=)[^\n]{0,4096}\)?\][ \t]*$)", re.MULTILINE),

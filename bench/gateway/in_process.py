@@ -1,8 +1,13 @@
 """CPU of the gateway's own Python for an answer, without sockets: `python -m bench.gateway.in_process [--before DIR]`.
 
 One process holds a gateway replica, its client and its engine; each is handed what the other sends, as an event loop
-would. Two sides, or all cells, take turns of some milliseconds, and each turn is compared with its neighbour. So a
-difference of one per cent shows on a machine on which `bench.gateway`, which measures whole processes, differs by ten.
+would. Two sides, or all cells, take turns of some milliseconds, and each turn is compared with its neighbour. So the
+machine's other work cancels out, which in `bench.gateway`, which measures whole processes, makes ten per cent.
+
+What does not cancel out is chosen when a process starts: the seed of its hashes and where its memory lies decide which
+data share a cache line, and make one launch of the same code up to 8 % dearer than the next. So the sides start anew
+for every few turns (`--launches`), and what is told is the median of the launches' ratios, with 95 % bounds.
+
 The sides are two checkouts or, with `--limits`, this one with more and more of access control, usage and limits, or,
 with `--live`, with arguments of calls that go out while they grow. A cell whose name ends in `+` and the name of such
 an arrangement, as in `short+limits` or `tools+live`, has it in either case.
@@ -12,10 +17,12 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import math
 import os
 import subprocess
 import sys
 from collections.abc import Callable, Collection, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from statistics import median
 
@@ -47,42 +54,64 @@ def side(checkout: Path, frames: int, telemetry: str = "{}") -> Iterator[Callabl
         orders.close()
 
 
-def compare(before: Path, cells: list[str], turns: int, frames: int, telemetry: str) -> None:
+def compare(before: Path, cells: list[str], launches: int, turns: int, frames: int, telemetry: str) -> None:
     """Prints a line a cell: microseconds an answer, now and before, and their ratio.
 
     Args:
         before: The other checkout.
         cells: Names of shapes of requests.
-        turns: Of each checkout in each cell.
+        launches: Of each checkout.
+        turns: Of each checkout in each cell, shared among the launches.
         frames: Of a stream, that arrive in one read.
         telemetry: The `telemetry` section of this checkout's configuration, as JSON.
     """
-    with side(_CHECKOUT, frames, telemetry) as now, side(before.resolve(), frames) as then:
-        for cell in cells:
-            _compare(cell, turns, ("now", now, cell), ("before", then, cell))
+    launched: dict[str, list[_Launch]] = {cell: [] for cell in cells}
+    for _ in range(launches):
+        with side(_CHECKOUT, frames, telemetry) as now, side(before.resolve(), frames) as then:
+            for cell, pairs in launched.items():
+                pairs.append(_take_turns(turns // launches, partial(now, cell), partial(then, cell)))
+    for cell, pairs in launched.items():
+        _show(cell, "now", "before", pairs)
 
 
-def compare_arrangements(cells: list[str], turns: int, frames: int, arrangements: Collection[str]) -> None:
+def compare_arrangements(
+    cells: list[str], launches: int, turns: int, frames: int, arrangements: Collection[str]
+) -> None:
     """Prints a line a cell and arrangement as `compare`: with it, and without any; see there."""
-    with side(_CHECKOUT, frames) as turn:
-        for cell in cells:
-            for arrangement in arrangements:
-                _compare(cell, turns, (arrangement, turn, f"{cell}+{arrangement}"), ("without", turn, cell))
+    launched: dict[tuple[str, str], list[_Launch]] = {(cell, each): [] for cell in cells for each in arrangements}
+    for _ in range(launches):
+        with side(_CHECKOUT, frames) as turn:
+            for (cell, arrangement), pairs in launched.items():
+                one, other = partial(turn, f"{cell}+{arrangement}"), partial(turn, cell)
+                pairs.append(_take_turns(turns // launches, one, other))
+    for (cell, arrangement), pairs in launched.items():
+        _show(cell, arrangement, "without", pairs)
 
 
-_Turn = tuple[str, Callable[[str], float], str]  # of which side, what measures it, and its cell
+_Launch = list[tuple[float, float]]  # microseconds an answer of one side and the other, in neighbouring turns
 
 
-def _compare(cell: str, turns: int, one: _Turn, other: _Turn) -> None:
-    (name, turn, own), (other_name, other_turn, others) = one, other
-    turn(own), other_turn(others)  # warm up
-    ours, theirs = zip(*[(turn(own), other_turn(others)) for _ in range(turns)], strict=True)
+def _take_turns(turns: int, one: Callable[[], float], other: Callable[[], float]) -> _Launch:
+    one(), other()  # warm up
+    return [(one(), other()) for _ in range(max(1, turns))]
+
+
+def _show(cell: str, one: str, other: str, launches: list[_Launch]) -> None:
+    ours, theirs = zip(*[pair for launch in launches for pair in launch], strict=True)
     more = median(one - other for one, other in zip(ours, theirs, strict=True))
+    low, ratio, high = bounds([_ratio(*zip(*launch, strict=True)) for launch in launches])
     print(
-        f"{cell}: {name} {min(ours):.0f} us, {other_name} {min(theirs):.0f} us, "
-        f"ratio {_ratio(ours, theirs):.3f}, difference {more:.1f} us",
+        f"{cell}: {one} {min(ours):.0f} us, {other} {min(theirs):.0f} us, "
+        f"ratio {ratio:.3f} ({low:.3f} to {high:.3f}), difference {more:.1f} us",
         flush=True,
     )
+
+
+def bounds(figures: Sequence[float]) -> tuple[float, float, float]:
+    """Returns the median between its 95 % bounds, which are two of the figures; the outermost of fewer than eight."""
+    inner = max(0, math.floor(len(figures) / 2 - 0.98 * math.sqrt(len(figures))))
+    in_order = sorted(figures)
+    return in_order[inner], median(in_order), in_order[-1 - inner]
 
 
 def measure(cells: list[str], turns: int, frames: int) -> None:
@@ -115,17 +144,19 @@ def main() -> None:
     )
     options.add_argument("--live", action="store_true", help="compare with and without arguments that go out live")
     options.add_argument("--cells", default=_CELLS, help=f"comma-separated, of: {','.join(traffic.shapes())}")
-    options.add_argument("--turns", type=int, default=60, help="of each checkout in each cell")
+    options.add_argument("--turns", type=int, default=60, help="of each side in each cell, in all launches together")
+    options.add_argument("--launches", type=int, default=12, help="of each side of a comparison")
     options.add_argument("--frames", type=int, default=1, help="of a stream, that arrive in one read")
     options.add_argument("--telemetry", default="{}", metavar="JSON", help="that section of this checkout's config")
     options.add_argument("--profile", action="store_true", help="print where the cells' time goes instead")
     given = options.parse_args()
     cells = given.cells.split(",")
     if given.before:
-        compare(given.before, cells, given.turns, given.frames, given.telemetry)
+        compare(given.before, cells, given.launches, given.turns, given.frames, given.telemetry)
         return
     if given.limits or given.live:
-        compare_arrangements(cells, given.turns, given.frames, ARRANGEMENTS if given.limits else HEADERS)
+        arrangements = ARRANGEMENTS if given.limits else HEADERS
+        compare_arrangements(cells, given.launches, given.turns, given.frames, arrangements)
         return
     if given.profile:
         run(cells, given.frames, given.telemetry, profile=True)

@@ -198,9 +198,7 @@ class GatewayReplica:
 
     @asynccontextmanager
     async def _lifespan(self, _: fastapi.FastAPI) -> AsyncIterator[None]:
-        gc.collect()
-        gc.freeze()  # imports stay for ever; collecting them again and again took a tenth of a busy replica's time
-        gc.set_threshold(700, 10, _FULL_COLLECTIONS)
+        spare_the_collector()
         async with running(self._parts, self._failed):
             yield
 
@@ -218,3 +216,10 @@ class GatewayReplica:
 
     async def _close_telemetry(self) -> None:
         await asyncio.to_thread(self.telemetry.shutdown)  # with a collector that is gone, seconds
+
+
+def spare_the_collector() -> None:
+    """Keeps the garbage collector from what stays, for the rest of the process."""
+    gc.collect()
+    gc.freeze()  # imports stay for ever; collecting them again and again took a tenth of a busy replica's time
+    gc.set_threshold(700, 10, _FULL_COLLECTIONS)

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from bench.gateway import report, sides
+from bench.gateway.in_process import bounds
 from bench.gateway.runner import Measurement, Workload
 from bench.gateway.traffic import MODEL, RERUN_MODEL, said_in, shapes, tool_frames
 
@@ -55,3 +56,10 @@ def test_another_checkout_runs_in_its_own_folder_with_its_own_environment(tmp_pa
     side = sides.before(tmp_path)
     assert (side.name, side.folder, side.command[0]) == ("specgate before", tmp_path, str(python))
     assert side.command[1:] == sides.REPLICA.command[1:]
+
+
+def test_one_strange_launch_moves_neither_the_median_nor_its_bounds() -> None:
+    launches = [1.0 + number / 100 for number in range(12)]
+    assert bounds(launches) == (1.02, pytest.approx(1.055), 1.09)
+    assert bounds([*launches[:-1], 9.0]) == bounds(launches)
+    assert bounds([1.1, 0.9]) == (0.9, pytest.approx(1.0), 1.1)

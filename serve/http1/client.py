@@ -225,7 +225,8 @@ class ClientConnection(asyncio.Protocol):
         """Passes on what waits; every token comes here."""
         response = self._response
         if len(response.parts) == 1:  # nearly always: `take`, without the call
-            data = response.parts.pop()
+            data = response.parts[0]
+            response.parts.clear()  # `pop` keeps the list's memory, and has it moved twice for every token
             response.buffered_bytes = response.head_bytes = 0
         else:
             data = response.take()

@@ -137,7 +137,7 @@ class Line:
 
     Args:
         stages: In the order in which a frame passes them. Of several checks, the last one ends the stream. At most one
-            stage counts, and at most one edits.
+            stage counts, one has a `skim` that is called, and one edits.
         kept: Gets the engine's bytes, too.
 
     Attributes:
@@ -151,7 +151,7 @@ class Line:
         self._check = _NO_CHECK
         self._checks: list[Check] = []
         self._counter: Stage | None = None
-        self._skims: list[Skim] = []
+        self._skim: Skim | None = None
         self._may_skim = exact = True
         limits: list[int] = []
         edit: Edit | None = None
@@ -173,7 +173,7 @@ class Line:
             elif skim is count:
                 self._counter = stage
             elif skim is not ignore:
-                self._skims.append(skim)
+                self._skim = skim
             exact = exact and stage.exact
             if stage.limit_bytes is not None:
                 limits.append(stage.limit_bytes)
@@ -250,7 +250,7 @@ class Line:
         """
         if not self._may_skim:
             return otherwise
-        counter, skims, kept = self._counter, self._skims, self._kept
+        counter, skim, kept = self._counter, self._skim, self._kept
         parts: list[bytes] = [] if kept is None else kept.parts
         room = _BATCH  # in them, until they are folded
         # Of the pattern in force, at hand since attributes cost every token more.
@@ -269,7 +269,7 @@ class Line:
                 room -= 1
                 if not room:
                     room = kept.fold()
-            for skim in skims:
+            if skim is not None:
                 skim(data, 1)
             return write(data)
 
@@ -296,8 +296,8 @@ class Line:
             self._counter.chunks += frames
         if self._kept is not None:
             self._kept.add(data)
-        for skim in self._skims:
-            skim(data, frames)
+        if self._skim is not None:
+            self._skim(data, frames)
         return like
 
     def finish(self) -> bytes:

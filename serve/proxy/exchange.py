@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -111,9 +111,9 @@ class Api:
         """Returns what a stream ends with, given the last frames."""
         return b"".join([frame.encoded() for frame in frames])
 
-    async def whole(self, exchange: "Exchange", status: int, headers: RawHeaders, body: bytes) -> None:
+    def whole(self, exchange: "Exchange", status: int, headers: RawHeaders, body: bytes) -> Coroutine[Any, Any, None]:
         """Sends a whole completion, or an engine's refusal."""
-        await exchange.send_whole(status, headers, body)
+        return exchange.send_whole(status, headers, body)
 
     async def refuse(self, exchange: "Exchange", error: GatewayError) -> None:
         """Sends an error: as a JSON response or, once a stream has begun, as its last frame."""
@@ -248,11 +248,11 @@ class Exchange(Struct):
         if self.keep_alive is not None:
             self.keep_alive.stop()
 
-    async def end(self, data: bytes = b"") -> None:
+    def end(self, data: bytes = b"") -> Awaitable[None]:
         """Sends the last part of the body."""
         if self.keep_alive is not None:
             self.keep_alive.stop()
-        await self.send({"type": "http.response.body", "body": data, "more_body": False})
+        return self.send({"type": "http.response.body", "body": data, "more_body": False})
 
     async def end_stream(self, frames: Sequence[Frame] = ()) -> None:
         """Sends the end of a stream, given the last chat frames."""
@@ -260,12 +260,12 @@ class Exchange(Struct):
             self.keep_alive.stop()  # what ends a stream of another API may be made in a thread
         await self.end(await self.api.close(self, frames))
 
-    async def whole(self, status: int, headers: RawHeaders, body: bytes) -> None:
+    def whole(self, status: int, headers: RawHeaders, body: bytes) -> Coroutine[Any, Any, None]:
         """Sends a whole completion, or an engine's refusal, as the client's API has it.
 
         `headers` are without `content-length`.
         """
-        await self.api.whole(self, status, headers, body)
+        return self.api.whole(self, status, headers, body)
 
     async def send_whole(self, status: int, headers: RawHeaders, body: bytes) -> None:
         """Sends a response that is not streamed, as it is; arguments as of `whole`."""

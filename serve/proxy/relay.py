@@ -96,7 +96,8 @@ async def _relay_whole(exchange: Exchange, attempt: Attempt, observer: Stage) ->
     if response.status == 200:
         body = await attempt.body()
         if exchange.path in COMPLETION_PATHS:  # and not where tokens are counted
-            failure = await beside(len(body) > LONG_BODY_BYTES, whole_failure, body)
+            long = len(body) > LONG_BODY_BYTES
+            failure = await beside(True, whole_failure, body) if long else whole_failure(body)
             if failure is not None:
                 raise failure
     else:

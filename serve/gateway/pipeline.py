@@ -129,7 +129,7 @@ class Gateway:
             if not continued:
                 headers = without_trace(headers)
             direct = scope.get("extensions", {}).get(DIRECT)
-            write = direct and direct.get("write")
+            write = direct and direct.write
             path, request_id = api.path or scope["path"], request_id_of(headers)
             exchange = Exchange(path, headers, send, request_id, span, direct is not None, write, api, principal)
             if api is not CHAT:
@@ -140,7 +140,7 @@ class Gateway:
                     return
                 exchange.accept()
                 if direct is not None and principal is not ANONYMOUS:
-                    direct["belong_to"](principal.tenant.name)
+                    direct.belong_to(principal.tenant.name)
                 self._admit()
                 body = await exchange.read(receive, self._config.limits.max_body_bytes)
                 await self._serve(exchange, body)

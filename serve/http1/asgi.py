@@ -14,8 +14,8 @@ AsgiApp = Callable[[Scope, Receive, Send], Coroutine[Any, Any, None]]
 Drain = asyncio.Future[None] | None
 Sink = Callable[[bytes], Drain]
 
-# A key of a scope's `extensions`, set where this package's listener serves the request itself. Its value has `write`, a
-# `Sink` that sends a part of the response's body from the event loop, without a task that awaits `send`; and
-# `belong_to`, which takes the name of the request's owner and raises a `GatewayError` if the owner's bodies hold too
-# much memory already.
+# A key of a scope's `extensions`, set where this package's listener serves the request itself. Its value has two
+# methods: `write`, a `Sink` that sends a part of the response's body from the event loop, without a task that awaits
+# `send`; and `belong_to`, which takes the name of the request's owner and raises a `GatewayError` if the owner's bodies
+# hold too much memory already.
 DIRECT = "specgate.direct"

@@ -499,7 +499,7 @@ class ServerProtocol(asyncio.Protocol):
             return OverloadedError(message, retry_after_s=self._allowance.retry_after_s)
         scope.update(self._addresses)
         cycle = RequestResponseCycle(self, self._allowance, scope, expects_continue, keep_alive)
-        scope["extensions"] = {DIRECT: {"write": cycle.write, "belong_to": cycle.belong_to}}
+        scope["extensions"] = {DIRECT: cycle}
         self._cycles.append(cycle)
         if len(self._cycles) == 1:
             self._serve_next()
@@ -524,7 +524,7 @@ class ServerProtocol(asyncio.Protocol):
         self._task = None
         cycle = self._cycles.popleft()
         cycle.release()
-        cycle.scope.pop("extensions", None)  # holds methods of the cycle: without it, nothing is left for the collector
+        cycle.scope.pop("extensions", None)  # hold the cycle: without them, nothing is left for the collector
         if not task.cancelled() and (error := task.exception()) is not None:
             log_error(log, f"{cycle.scope['method']} {cycle.scope['path']} failed", error)
         if self._lifetime is _CLOSED:

@@ -250,9 +250,10 @@ def _conversation_key(request: CompletionRequest, headers: Mapping[str, str]) ->
     The client's own name for it comes first: one of `SESSION_HEADERS`, then `prompt_cache_key`. Without either it is a
     checksum up to the user's first message. `user` is ignored: one user has many conversations at a time.
     """
-    for name in SESSION_HEADERS:
-        if headers.get(name):
-            return headers[name]
+    if not headers.keys().isdisjoint(SESSION_HEADERS):  # as mostly they are
+        for name in SESSION_HEADERS:
+            if headers.get(name):
+                return headers[name]
     if request.prompt_cache_key:
         return str(request.prompt_cache_key)
     check = crc32(request.prompt)

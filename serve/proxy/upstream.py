@@ -54,8 +54,11 @@ class UpstreamResponse:
         Raises:
             EngineError: The connection broke before the body was complete.
         """
-        while part := await self._read():
-            yield part
+        try:
+            while part := await self._connection.read():
+                yield part
+        except OSError as error:
+            raise self._broke(error) from error
 
     async def pump(self, sink: Sink) -> None:
         """Does what `rest` does without waking a task for every part: the event loop calls `sink`.
@@ -93,20 +96,16 @@ class UpstreamResponse:
         most = min(max_bytes, self._max_whole_bytes)
         parts = [self.first]
         size = len(self.first)
-        while size <= most:
-            part = b"" if self._is_refused else await self._read()
-            if not part:
-                return parts[0] if len(parts) == 1 else b"".join(parts)
-            parts.append(part)
-            size += len(part)
-        raise EngineError(f"The engine sent an answer of more than {most} bytes.")
-
-    async def _read(self) -> bytes:
-        """Returns the next part of the body; empty at its end."""
         try:
-            return await self._connection.read()
+            while size <= most:
+                part = b"" if self._is_refused else await self._connection.read()
+                if not part:
+                    return parts[0] if len(parts) == 1 else b"".join(parts)
+                parts.append(part)
+                size += len(part)
         except OSError as error:
             raise self._broke(error) from error
+        raise EngineError(f"The engine sent an answer of more than {most} bytes.")
 
     def _broke(self, error: OSError) -> EngineError:
         self.broken = True

@@ -50,7 +50,7 @@ async def request_us(limits: Limits | None, requests: int = 5_000) -> float:
         begun_s = time.process_time()
         for _ in range(requests):
             charge = await accounts.reserve(principal, "m", "plain", size_of(_BODY, request, features), [])
-            meter = charge.attempt(lambda: Meter("p", False))
+            meter = charge.attempt("p", False)
             meter.status = 200
             meter.whole(_ANSWER)
             charge.settle(200, INVALID_SPAN)

@@ -18,7 +18,6 @@ from serve.access.principal import Principal, Tenant
 from serve.config.rate_limits import Limits, RateLimitsConfig, TokenWeights
 from serve.errors import RateLimitError, SharedStateError
 from serve.limits.accounts import PERIOD_S, Accounts
-from serve.limits.answer_meter import Meter
 from serve.limits.book import UsageBook
 from serve.limits.estimate import RequestSize
 from serve.limits.ledger import Ledger
@@ -149,7 +148,7 @@ class _Run:
         self.outcome.used.append((self._clock(), actual))
         self._spend(cost)
         await asyncio.sleep(_FIRST_TOKEN_S + usage.output / _TOKENS_PER_S)
-        meter = charge.attempt(lambda: Meter("pool", False))
+        meter = charge.attempt("pool", False)
         meter.status = 200
         meter.whole(b'{"choices":[],"usage":{"prompt_tokens":%d,"completion_tokens":%d}}' % (usage.input, usage.output))
         charge.settle(200, INVALID_SPAN)

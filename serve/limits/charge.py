@@ -1,6 +1,5 @@
 """The charge of one request: its reservation, the usage of its attempts, and the one settlement."""
 
-from collections.abc import Callable
 from functools import partial
 from itertools import count
 from typing import ClassVar
@@ -15,6 +14,8 @@ from serve.limits.request_limits import RequestLimits
 from serve.limits.slice import Reservation
 from serve.limits.usage import Tally, Usage
 from serve.routing.fair_queue import Turn
+from serve.stream.splice import KeptPrefix
+from serve.stream.stages import TokenIds
 
 _OK = 200
 _FAILED = 400
@@ -49,9 +50,11 @@ class Charge(Struct, eq=False, gc=False):
         """Returns the cost at which the request asks for a slot, and how many of its tenant's may wait for one."""
         return self.reservation.cost, self.limits.queued
 
-    def attempt(self, make: Callable[[], Meter]) -> Meter:
-        """Returns the meter of an attempt that is sent now, made for it."""
-        meter = make()
+    def attempt(
+        self, pool: str, speculative: bool, ids: TokenIds | None = None, kept: KeptPrefix | None = None
+    ) -> Meter:
+        """Returns the meter of an attempt that is sent now; the arguments are those of `Meter`."""
+        meter = Meter(pool, speculative, ids, kept)
         self._meters.append(meter)
         return meter
 
@@ -150,12 +153,14 @@ class NullCharge:
         """Returns the bytes of the body as the cost, and no limit of requests that wait."""
         return float(body_bytes), None
 
-    def attempt(self, make: Callable[[], Meter]) -> AnyMeter:
+    def attempt(
+        self, pool: str, speculative: bool, ids: TokenIds | None = None, kept: KeptPrefix | None = None
+    ) -> AnyMeter:
         """Returns a meter that measures nothing, or for one attempt of some what the engine tells unasked.
 
         Nobody pays for it, but it says how fast a pool is; to measure all would cost 6 % of the CPU.
         """
-        return make() if next(self._attempts) % _MEASURED_OF == 0 else NULL_METER
+        return Meter(pool, speculative, ids, kept) if next(self._attempts) % _MEASURED_OF == 0 else NULL_METER
 
     def settles(self, turn: Turn) -> None:
         """Does nothing: the turn stays charged as the request asked."""

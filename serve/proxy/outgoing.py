@@ -9,7 +9,7 @@ from policies import Candidate, PoolFacts
 from serve.config.gateway import GatewayConfig
 from serve.config.pool import AUTO, NO_GRAMMAR, ModelConfig, PoolConfig, engine_of
 from serve.errors import encode_json
-from serve.limits.answer_meter import AnyMeter, Meter
+from serve.limits.answer_meter import AnyMeter
 from serve.proxy.cache_salt import CacheSalts, add_salt
 from serve.proxy.headers import forwarded_headers
 from serve.proxy.raw_text import raw_pools
@@ -156,7 +156,7 @@ class OutgoingRequests:
         rename = Rename(pool.served_name, model) if pool.served_name else PASS
         ids = TokenIds(len(request.body)) if asks_ids else None
         kept = None if request.continued is None else request.continued.prefix
-        meter = charge.attempt(lambda: Meter(candidate.pool, candidate.speculative, ids, kept))
+        meter = charge.attempt(candidate.pool, candidate.speculative, ids, kept)
         drafts = PASS if request.sees_drafts else WITHOUT_DRAFTS
         reader = raw.reader(parsed, reports=request.guarded) if raw else PASS
         usage = PASS if request.wants_usage else WITHOUT_USAGE

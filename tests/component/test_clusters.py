@@ -16,7 +16,6 @@ from serve.config.rate_limits import Limits, RateLimitsConfig, StoreConfig
 from serve.errors import QuotaError, RateLimitError
 from serve.limits.accounts import Accounts
 from serve.limits.actor import LedgerActor
-from serve.limits.answer_meter import Meter
 from serve.limits.charge import Charge
 from serve.limits.estimate import RequestSize
 from serve.shared.link import LocalLink
@@ -97,7 +96,7 @@ class Cluster:
 
 
 def settle(charge: Charge) -> None:
-    meter = charge.attempt(lambda: Meter("p", False))
+    meter = charge.attempt("p", False)
     meter.status = 200
     meter.whole(b'{"choices":[],"usage":{"prompt_tokens":100,"completion_tokens":16}}')
     charge.settle(200, INVALID_SPAN)

@@ -31,6 +31,8 @@ from serve.limits.charge import NullCharge
 from serve.limits.usage import Usage
 from serve.proxy import exchange as exchanges
 from serve.proxy import stalls
+from serve.stream.splice import KeptPrefix
+from serve.stream.stages import TokenIds
 from serve.telemetry.instruments import Telemetry
 
 EXAMPLES = int(os.environ.get("SPECGATE_RESUME_EXAMPLES", "15"))  # for each of 12 cells
@@ -364,8 +366,10 @@ class _Metered(NullCharge):
     def __init__(self) -> None:
         self.meters: list[Meter] = []
 
-    def attempt(self, make: Callable[[], Meter]) -> Meter:
-        self.meters.append(make())
+    def attempt(
+        self, pool: str, speculative: bool, ids: TokenIds | None = None, kept: KeptPrefix | None = None
+    ) -> Meter:
+        self.meters.append(Meter(pool, speculative, ids, kept))
         return self.meters[-1]
 
 

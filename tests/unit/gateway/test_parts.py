@@ -172,7 +172,7 @@ def test_outside_ray_nothing_is_announced() -> None:
 
 def test_where_nobody_pays_one_answer_in_eight_is_measured_and_the_first_is_one_of_them() -> None:
     charge = NullCharge()
-    measured = [isinstance(charge.attempt(lambda: Meter("p", True)), Meter) for _ in range(17)]
+    measured = [isinstance(charge.attempt("p", True), Meter) for _ in range(17)]
     assert [number for number, each in enumerate(measured) if each] == [0, 8, 16]
 
 

@@ -16,7 +16,6 @@ from serve.access.principal import Principal, Tenant
 from serve.config.rate_limits import Limits, RateLimitsConfig
 from serve.errors import RateLimitError
 from serve.limits.accounts import Accounts
-from serve.limits.answer_meter import Meter
 from serve.limits.book import UsageBook
 from serve.limits.estimate import RequestSize
 from serve.limits.ledger import Ledger
@@ -126,7 +125,7 @@ async def test_what_a_ledger_can_not_book_is_reported_again_until_it_can(error: 
     accounts, others = (Accounts(RateLimitsConfig(), ledger) for _ in range(2))
     for each in (accounts, others):
         charge = await each.reserve(Principal("k", Tenant("t"), frozenset({"infer"})), "m", "plain", RequestSize(9), [])
-        charge.attempt(lambda: Meter("p", False)).answered(200)
+        charge.attempt("p", False).answered(200)
         charge.settle(200, INVALID_SPAN)
         await each.sync()
         assert each.alone

@@ -9,7 +9,6 @@ from serve.access.principal import ANONYMOUS
 from serve.config.rate_limits import RateLimitsConfig
 from serve.limits.accounts import Accounts
 from serve.limits.actor import connect
-from serve.limits.answer_meter import Meter
 from serve.limits.charge import Charge
 from serve.limits.estimate import size_of
 from serve.request.completion import parse
@@ -61,7 +60,7 @@ async def test_an_attempt_used_what_its_engine_did_for_it(
     status: int, streamed: bool, frames: bytes, used: float
 ) -> None:
     charged = await charge(accounts(), streamed)
-    meter = charged.attempt(lambda: Meter("p", False))
+    meter = charged.attempt("p", False)
     if status:
         meter.status = status
         Line([meter]).feed(frames)
@@ -81,7 +80,7 @@ async def test_a_client_that_leaves_before_the_answer_is_charged_for_what_it_had
     """Prefill is work, and an answer that is not streamed may be nearly done: leaving must not make it free."""
     there = accounts()
     charged = await charge(there, streamed)
-    charged.attempt(lambda: Meter("p", False))
+    charged.attempt("p", False)
     charged.settle(499, INVALID_SPAN)
     assert booked(there) == (PROMPT, output, 1)
 
@@ -90,7 +89,7 @@ async def test_a_client_that_leaves_before_the_answer_is_charged_for_what_it_had
 async def test_a_client_that_leaves_is_charged_for_no_attempt_that_was_over(streamed: bool) -> None:
     there = accounts()
     charged = await charge(there, streamed)
-    charged.attempt(lambda: Meter("p", False)).lose()
+    charged.attempt("p", False).lose()
     charged.settle(499, INVALID_SPAN)
     assert booked(there) == (0, 0, 0)
 
@@ -101,7 +100,7 @@ async def test_what_another_engine_goes_on_with_is_estimated_by_its_chunks_behin
 ) -> None:
     there = accounts()
     charged = await charge(there)
-    meter = charged.attempt(lambda: Meter("p", False, ids, KeptPrefix(AsItIs(), {}, 5, 11)))
+    meter = charged.attempt("p", False, ids, KeptPrefix(AsItIs(), {}, 5, 11))
     meter.status = 200
     Line([meter]).feed(FRAME * 7)
     assert charged.used(meter) == PROMPT + 5 + 2 * 7
@@ -112,7 +111,7 @@ async def test_what_another_engine_goes_on_with_is_estimated_by_its_chunks_behin
 async def test_an_answer_that_takes_too_long_is_charged() -> None:
     there = accounts()
     charged = await charge(there, streamed=False)
-    charged.attempt(lambda: Meter("p", False))
+    charged.attempt("p", False)
     charged.given_up = True
     charged.settle(504, INVALID_SPAN)
     assert booked(there) == (PROMPT, 40, 1)
@@ -122,7 +121,7 @@ async def test_an_answer_that_takes_too_long_is_charged() -> None:
 async def test_an_engine_that_does_not_answer_charges_nobody(status: int) -> None:
     there = accounts()
     charged = await charge(there, streamed=False)
-    charged.attempt(lambda: Meter("p", False))
+    charged.attempt("p", False)
     charged.settle(status, INVALID_SPAN)
     assert booked(there) == (0, 0, 0)
 
@@ -130,7 +129,7 @@ async def test_an_engine_that_does_not_answer_charges_nobody(status: int) -> Non
 async def test_a_whole_answer_that_its_engine_broke_off_charges_nobody() -> None:
     there = accounts()
     charged = await charge(there, streamed=False)
-    charged.attempt(lambda: Meter("p", False)).status = 200
+    charged.attempt("p", False).status = 200
     charged.settle(502, INVALID_SPAN)
     assert booked(there) == (0, 0, 0)
 
@@ -144,10 +143,10 @@ async def test_a_client_that_leaves_before_its_request_is_sent_is_charged_nothin
 async def test_a_client_that_leaves_a_rerun_pays_for_the_rerun_alone() -> None:
     there = accounts()
     charged = await charge(there)
-    broken = charged.attempt(lambda: Meter("p", True))
+    broken = charged.attempt("p", True)
     broken.status = 200
     Line([broken]).feed(FRAME * 3 + USAGE)
-    charged.attempt(lambda: Meter("q", False))
+    charged.attempt("q", False)
     charged.settle(499, INVALID_SPAN)
     (sums,) = there.tally.take().values()
     assert (sums.input, sums.output, sums.rerun) == (PROMPT, 0, 57)

@@ -122,30 +122,30 @@ class Site:
         return self._stream_that_the_client_leaves(charge, reply, chunks)
 
     def _stream_that_an_engine_refuses(self, charge: Charge, reply: Usage, chunks: int) -> int:
-        charge.attempt(lambda: Meter("p", False)).status = 503
+        charge.attempt("p", False).status = 503
         self.charged.append(Usage())
         return 503
 
     def _whole(self, charge: Charge, reply: Usage, chunks: int) -> int:
-        meter = charge.attempt(lambda: Meter("p", False))
+        meter = charge.attempt("p", False)
         meter.status = 200
         meter.whole(usage_frame(reply).removeprefix(b"data: "))
         self.charged.append(reply)
         return 200
 
     def _whole_that_the_client_leaves(self, charge: Charge, reply: Usage, chunks: int) -> int:
-        charge.attempt(lambda: Meter("p", False))
+        charge.attempt("p", False)
         reserved = (charge.reservation.cost - charge.input_tokens) / TokenWeights().output
         self.charged.append(Usage(charge.input_tokens, 0, round(reserved), told=False))
         return 499
 
     def _whole_that_breaks_off(self, charge: Charge, reply: Usage, chunks: int) -> int:
-        charge.attempt(lambda: Meter("p", False)).status = 200
+        charge.attempt("p", False).status = 200
         self.charged.append(Usage())
         return 502
 
     def _answer(self, charge: Charge, stream: bytes) -> Meter:
-        meter = charge.attempt(lambda: Meter("p", True))
+        meter = charge.attempt("p", True)
         meter.status = 200
         Line([meter]).feed(stream)
         return meter

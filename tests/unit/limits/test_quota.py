@@ -11,7 +11,6 @@ from serve.access.principal import Principal, Tenant
 from serve.config.rate_limits import Limits, RateLimitsConfig
 from serve.errors import QuotaError, SharedStateError
 from serve.limits.accounts import Accounts
-from serve.limits.answer_meter import Meter
 from serve.limits.book import UsageBook
 from serve.limits.estimate import RequestSize
 from serve.limits.ledger import Ledger
@@ -39,7 +38,7 @@ class Site:
     async def request(self) -> None:
         """One request of 100 weighted tokens, which is the whole quota."""
         charge = await self.accounts.reserve(SPENT, "m", "plain", RequestSize(100), [])
-        meter = charge.attempt(lambda: Meter("p", False))
+        meter = charge.attempt("p", False)
         meter.answered(200)
         meter.whole(ANSWER)
         charge.settle(200, INVALID_SPAN)

@@ -5,6 +5,7 @@ gateway replica, for whoever has an id, and to see what failed.
 import time
 from collections import OrderedDict, deque
 from itertools import islice
+from sys import intern
 from typing import Any
 
 from msgspec import Struct
@@ -104,9 +105,10 @@ class Journal:
         `path` is the one that the client asked for.
         """
         served, principal = exchange.attribution, exchange.principal
-        # All of a request that lives on: what it was made of is free again while the processor still has it at hand.
+        # All of a request that lives on: what it was made of is free again while the processor still has it at hand. Of
+        # paths there are few.
         kept = Ended(
-            time.time(), exchange.request_id, served.engine_id, principal.key_id, principal.tenant.name, path,
+            time.time(), exchange.request_id, served.engine_id, principal.key_id, principal.tenant.name, intern(path),
             exchange.status, exchange.error, served.model, exchange.asked, served.request_class, served.pool,
             served.speculative, served.reran, ",".join(served.reasons), tuple(served.faults), served.near_copies,
             exchange.streaming, served.waited_s, served.first_token_s, time.monotonic() - exchange.arrived_s,

@@ -19,6 +19,7 @@ from serve.stream.ending import INCOMPLETE, finish_of, is_finish
 REASONING = "reasoning"
 TEXT = "text"
 CHARACTERS_PER_TOKEN = 4  # where nobody has counted; near for English and code
+_MEDIUM_TOKENS = 1000  # of a picture or a recording: what most cost, whatever the size of their files
 _MOST_TOKENS = 10**12  # beyond, and with NaN, a count is none
 
 
@@ -244,20 +245,38 @@ class Answer:
             parts.shown = identity
         return parts.shown
 
-    def usage(self, prompt_bytes: int) -> AnswerUsage:
+    def usage(self, prompt_tokens: int) -> AnswerUsage:
         """Returns the tokens of prompt and answer.
 
         Args:
-            prompt_bytes: Size of the chat body, for an estimate: no usage at all reads as an answer that cost nothing.
+            prompt_tokens: An estimate of the prompt's: no usage at all reads as an answer that cost nothing.
         """
         given: Mapping[str, Any] = self._usage or {}
         said = self.characters or not given
         return AnswerUsage(
-            _count(given.get("prompt_tokens")) or max(1, prompt_bytes // CHARACTERS_PER_TOKEN),
+            _count(given.get("prompt_tokens")) or prompt_tokens,
             _count(given.get("completion_tokens")) or (max(1, self.characters // CHARACTERS_PER_TOKEN) if said else 0),
             _count(_mapping(given.get("prompt_tokens_details")).get("cached_tokens")),
             _count(_mapping(given.get("completion_tokens_details")).get("reasoning_tokens")),
         )
+
+
+def estimated_tokens(messages: Iterable[Mapping[str, Any]], size_bytes: int) -> int:
+    """Returns about how many tokens a prompt has.
+
+    Args:
+        messages: The conversation, which is of our own making.
+        size_bytes: Of the chat body that holds it.
+    """
+    media = 0
+    for message in messages:
+        parts = message["content"]
+        for part in parts if isinstance(parts, list) else ():
+            if part["type"] != "text":
+                media += 1
+                held = _mapping(part[part["type"]]).values()
+                size_bytes -= sum([len(value) for value in held if isinstance(value, str)])
+    return max(1, size_bytes // CHARACTERS_PER_TOKEN) + media * _MEDIUM_TOKENS
 
 
 def _is_object(arguments: str) -> bool:

@@ -60,7 +60,7 @@ def _check_head(turn: Turn, message: Mapping[str, Any]) -> None:
 
 
 def _tokens(turn: Turn, usage: Mapping[str, Any], start: Mapping[str, Any] | None = None) -> tuple[int, int]:
-    """Returns the tokens of prompt and answer; a stream may tell the prompt's at its start or at its end."""
+    """Returns the tokens of prompt and answer; a stream may tell the prompt's at its start, its end counts more."""
     turn.fault_unless(counted(usage.get("output_tokens")), "usage without output_tokens")
     prompts = [
         sum(
@@ -70,7 +70,7 @@ def _tokens(turn: Turn, usage: Mapping[str, Any], start: Mapping[str, Any] | Non
         )
         for given in (usage, start or {})
     ]
-    return max(prompts), usage["output_tokens"] if counted(usage.get("output_tokens")) else 0
+    return next(filter(None, prompts), 0), usage["output_tokens"] if counted(usage.get("output_tokens")) else 0
 
 
 def _take(turn: Turn, block: Body) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from serve.dialects.answer import CHARACTERS_PER_TOKEN
+from serve.dialects.answer import estimated_tokens
 from serve.dialects.body import read_object, within_depth, written
 from serve.dialects.dialect import Identity, Translated
 from serve.dialects.messages.request import MessagesMemo, chat_body
@@ -27,7 +27,7 @@ def decode_count(body: bytes) -> Translated:
     dropped: list[str] = []
     chat = chat_body(read_object(body), dropped)
     encoded = written({name: chat[name] for name in _COUNTED if name in chat}, len(body))
-    return Translated(encoded, False, MessagesMemo(prompt_bytes=len(encoded)), tuple(dropped))
+    return Translated(encoded, False, MessagesMemo(estimated_tokens(chat["messages"], len(encoded))), tuple(dropped))
 
 
 def encode_count(answer: Mapping[str, Any], memo: MessagesMemo, identity: Identity) -> bytes:
@@ -44,4 +44,4 @@ def encode_count(answer: Mapping[str, Any], memo: MessagesMemo, identity: Identi
 
 def estimate_count(memo: MessagesMemo) -> bytes:
     """Returns a count by the prompt's size."""
-    return msgspec.json.encode({"input_tokens": max(1, memo.prompt_bytes // CHARACTERS_PER_TOKEN)})
+    return msgspec.json.encode({"input_tokens": memo.prompt_tokens})

@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from serve.dialects.answer import estimated_tokens
 from serve.dialects.body import read_object, required, within_depth, written, wrong
 from serve.dialects.chat import STREAMED, taken_ids
 from serve.dialects.dialect import Translated
@@ -39,13 +40,14 @@ class MessagesMemo:
     """What the answer to a request must know of it.
 
     Attributes:
+        prompt_tokens: An estimate of the prompt's.
         thinking: True if the client enabled thinking: only such a one expects blocks of it.
         omitted: True if it wants those blocks without their text.
         max_tokens: The length that the answer may have; 0 if that is not known.
         taken_ids: Ids of the calls in the conversation so far.
     """
 
-    prompt_bytes: int
+    prompt_tokens: int
     thinking: bool = False
     omitted: bool = False
     max_tokens: int = 0
@@ -75,7 +77,7 @@ def decode(body: bytes) -> Translated:
     encoded = written(chat, len(body))
     thinking = _mapping(request.get("thinking"))
     memo = MessagesMemo(
-        prompt_bytes=len(encoded),
+        prompt_tokens=estimated_tokens(chat["messages"], len(encoded)),
         thinking=thinking.get("type", "disabled") != "disabled",
         omitted=thinking.get("display") == "omitted",
         max_tokens=limit,

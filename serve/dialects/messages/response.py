@@ -106,7 +106,7 @@ def stop_of(answer: Answer, calls: list[Call], memo: MessagesMemo, identity: Ide
 
 def usage_of(answer: Answer, memo: MessagesMemo) -> dict[str, int]:
     """Returns the usage of a complete answer; cached tokens are no input tokens here."""
-    usage = answer.usage(memo.prompt_bytes)
+    usage = answer.usage(memo.prompt_tokens)
     cached = min(usage.cached, usage.prompt)
     return {
         "input_tokens": usage.prompt - cached,

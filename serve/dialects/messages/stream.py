@@ -13,7 +13,6 @@ from serve.dialects.messages.response import empty_message, error_of, stop_of, t
 from serve.dialects.reasoning import seal
 
 _PING = b'event: ping\ndata: {"type":"ping"}\n\n'
-_NO_USAGE = {"input_tokens": 0, "cache_creation_input_tokens": 0, "cache_read_input_tokens": 0, "output_tokens": 0}
 _BLOCKS: dict[str, dict[str, Any]] = {
     TEXT: {"type": "text", "text": ""},
     REASONING: {"type": "thinking", "thinking": "", "signature": ""},
@@ -34,8 +33,11 @@ class StreamEncoder(Encoder):
         self._thought: list[str] = []
 
     def start(self) -> bytes:
-        """Returns `message_start`. Its usage is zero, because no engine has counted yet."""
-        return _event("message_start", {"message": {**empty_message(self._identity, []), "usage": _NO_USAGE}})
+        """Returns `message_start`. Its usage is estimated, because no engine has counted yet and there are clients that
+        read the prompt's tokens only here.
+        """
+        usage = {**usage_of(self._answer, self._memo), "output_tokens": 0}
+        return _event("message_start", {"message": {**empty_message(self._identity, []), "usage": usage}})
 
     def feed_text(self, kind: str, text: str) -> bytes:
         self._answer.characters += len(text)

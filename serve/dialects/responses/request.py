@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 from msgspec import Raw, Struct
 
+from serve.dialects.answer import estimated_tokens
 from serve.dialects.body import read_object, within_depth, written
 from serve.dialects.chat import STREAMED, taken_ids
 from serve.dialects.dialect import Translated
@@ -87,7 +88,7 @@ class ResponsesMemo:
         echo: The fields that every response object repeats.
         seals: True if reasoning goes out sealed as well, for clients that keep nothing else.
         summary: True if the client asked for its reasoning as a summary, which some show and nothing else.
-        prompt_bytes: Size of the chat body, for an estimate if an engine does not report its usage.
+        prompt_tokens: An estimate of the prompt's, if an engine does not report its usage.
         taken_ids: Ids of the calls in the conversation so far.
     """
 
@@ -95,7 +96,7 @@ class ResponsesMemo:
     echo: Mapping[str, Any]
     seals: bool
     summary: bool
-    prompt_bytes: int
+    prompt_tokens: int
     taken_ids: frozenset[str]
 
 
@@ -133,7 +134,8 @@ def _translated(members: Mapping[str, Any], size_bytes: int) -> Translated:
     dropped = dict.fromkeys([*(f"tools.{kind}" for kind in table.dropped), *skipped, *_unknown(request, members)])
     summary = (request.reasoning or {}).get("summary") or (request.reasoning or {}).get("generate_summary")
     seals = SEALED_REASONING in (request.include or ())
-    memo = ResponsesMemo(table, _echo(members), seals, bool(summary), len(encoded), taken_ids(messages))
+    prompt_tokens = estimated_tokens(messages, len(encoded))
+    memo = ResponsesMemo(table, _echo(members), seals, bool(summary), prompt_tokens, taken_ids(messages))
     return Translated(encoded, bool(request.stream), memo, tuple(dropped))
 
 

@@ -82,7 +82,7 @@ class ResponseObject:
 
     def ended(self, answer: Answer, output: Iterable[Item]) -> dict[str, Any]:
         """Returns the object of an answer that ended, completed or incomplete."""
-        usage = usage_object(answer.usage(self.memo.prompt_bytes))
+        usage = usage_object(answer.usage(self.memo.prompt_tokens))
         marks = {} if answer.specgate is None else {"specgate": answer.specgate}
         if (reason := _INCOMPLETE.get(answer.finish_reason)) is not None:
             return self.at("incomplete", output, usage, incomplete_details={"reason": reason}, **marks)

@@ -107,10 +107,10 @@ def test_content_in_parts_is_its_texts() -> None:
 def test_usage_is_never_nothing(given: dict[str, Any], read: tuple[int, int]) -> None:
     answer = Answer()
     answer.feed({**chunk({"content": "x" * 40}, "stop"), "usage": given})
-    assert answer.usage(400)[:2] == read
+    assert answer.usage(100)[:2] == read
 
 
 def test_an_answer_of_nothing_cost_what_its_engine_says() -> None:
     answer = Answer()
     answer.feed({**chunk({}, "stop"), "usage": {"prompt_tokens": 7, "completion_tokens": 0}})
-    assert answer.usage(400)[:2] == (7, 0)
+    assert answer.usage(100)[:2] == (7, 0)

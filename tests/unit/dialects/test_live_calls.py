@@ -70,7 +70,7 @@ def responses(chunks: list[dict[str, Any]], *, live: bool) -> list[dict[str, Any
 
 
 def messages(chunks: list[dict[str, Any]], *, live: bool) -> list[dict[str, Any]]:
-    stream = StreamEncoder(MessagesMemo(prompt_bytes=9), IDENTITY)
+    stream = StreamEncoder(MessagesMemo(prompt_tokens=2), IDENTITY)
     sent = [stream.start(), *map(stream.feed, guarded(chunks, live=live)), stream.finish()]
     frames = b"".join(sent).decode().split("\n\n")[:-1]
     return [json.loads(frame.partition("data: ")[2]) for frame in frames]

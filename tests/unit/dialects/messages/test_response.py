@@ -14,7 +14,7 @@ from serve.errors import EngineError
 
 def whole(message: dict[str, Any], finish: str = "stop", context: int | None = None, **more: Any) -> dict[str, Any]:
     completion = {"choices": [{"index": 0, "message": message, "finish_reason": finish}], **more}
-    memo = MessagesMemo(40, thinking=True, max_tokens=100)
+    memo = MessagesMemo(10, thinking=True, max_tokens=100)
     answer: dict[str, Any] = json.loads(MESSAGES.encode_whole(completion, memo, Identity("r1", "m", context)))
     return answer
 

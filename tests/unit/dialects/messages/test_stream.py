@@ -17,7 +17,7 @@ from serve.dialects.messages.stream import StreamEncoder
 from serve.errors import EngineError
 
 IDENTITY = Identity("r1", "m")
-THINKING = MessagesMemo(prompt_bytes=400, thinking=True)
+THINKING = MessagesMemo(prompt_tokens=100, thinking=True)
 
 
 def streamed(chunks: list[dict[str, Any]], memo: MessagesMemo = THINKING) -> bytes:
@@ -149,14 +149,14 @@ def test_thinking_is_sent_to_clients_that_enabled_it_alone() -> None:
     chunks = [chunk({"reasoning": "hm"}), chunk({"content": "yes"}, "stop")]
     kinds = {
         memo: [block.type for block in read_by_sdk(streamed(chunks, memo)).content]
-        for memo in (THINKING, MessagesMemo(400), MessagesMemo(400, thinking=True, omitted=True))
+        for memo in (THINKING, MessagesMemo(100), MessagesMemo(100, thinking=True, omitted=True))
     }
     assert list(kinds.values()) == [["thinking", "text"], ["text"], ["thinking", "text"]]
 
 
 def test_omitted_thinking_comes_back_by_its_signature() -> None:
     chunks = [chunk({"reasoning": "hm, "}), chunk({"reasoning_content": "so"}), chunk({"content": "yes"}, "stop")]
-    block = read_by_sdk(streamed(chunks, MessagesMemo(400, thinking=True, omitted=True))).content[0]
+    block = read_by_sdk(streamed(chunks, MessagesMemo(100, thinking=True, omitted=True))).content[0]
     assert block.type == "thinking"
     assert block.thinking == ""
     echo = {"model": "m", "max_tokens": 9, "messages": [{"role": "assistant", "content": [block.model_dump()]}]}
@@ -167,6 +167,13 @@ def test_omitted_thinking_comes_back_by_its_signature() -> None:
 def test_usage_is_estimated_if_the_engine_gives_none() -> None:
     usage = read_by_sdk(streamed([chunk({"content": "x" * 40}, "stop")])).usage
     assert (usage.input_tokens, usage.output_tokens) == (100, 10)
+
+
+def test_the_prompts_tokens_are_told_when_a_stream_begins() -> None:
+    """Some clients read them nowhere else; what the engine has counted comes with the end."""
+    events = events_of(streamed([chunk({"content": "x"}, "stop"), {"choices": [], "usage": {"prompt_tokens": 90}}]))
+    begun, ended = events[0]["message"]["usage"], events[-2]["usage"]
+    assert (begun["input_tokens"], begun["output_tokens"], ended["input_tokens"]) == (100, 0, 90)
 
 
 def test_the_guards_mark_is_in_the_last_delta() -> None:

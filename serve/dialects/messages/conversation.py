@@ -241,6 +241,8 @@ def parts_of(block: Block, where: str, unreadable: Unreadable) -> list[Part]:
         known = ", ".join(f"'{kind}'" for kind in (*_READERS, "tool_result"))
         tag = f"Input tag '{kind}' found using 'type' does not match any of the expected tags: {known}"
         return [unreadable.note(where, f"messages.{kind}", f"A block of type {kind}", wrong(where, tag))]
+    if isinstance(citations := block.get("citations"), dict) and citations.get("enabled"):
+        unreadable.dropped.append("messages.citations")
     return read(block, where, unreadable)
 
 
@@ -280,8 +282,8 @@ def _image(block: Block, where: str, unreadable: Unreadable) -> list[Part]:
 
 def _document(block: Block, where: str, unreadable: Unreadable) -> list[Part]:
     source = _source(block)
-    title = block.get("title")
-    head = [text_part(f"Document: {title}")] if isinstance(title, str) and title else []
+    told = (("Document", block.get("title")), ("About the document", block.get("context")))
+    head = [text_part(f"{what}: {text}") for what, text in told if isinstance(text, str) and text]
     kind, data = source.get("type"), source.get("data")
     if kind == "content":
         return head + inner_parts(source.get("content"), f"{where}.source.content", unreadable)

@@ -254,6 +254,16 @@ class TestContent:
         [message] = messages(user({"type": "image", "source": {"type": "url", "url": "https://a/b.png"}}))
         assert message["content"][0]["image_url"]["url"] == "https://a/b.png"
 
+    def test_a_document_is_introduced_by_its_title_and_what_is_said_about_it(self) -> None:
+        source = {"type": "text", "media_type": "text/plain", "data": "D"}
+        [message] = messages(user({"type": "document", "title": "T", "context": "written in 1990", "source": source}))
+        assert message["content"] == "Document: T\n\nAbout the document: written in 1990\n\nD"
+
+    def test_citations_that_no_answer_will_have_are_named(self) -> None:
+        for enabled, named in ((True, ("messages.citations",)), (False, ())):
+            found = {"type": "search_result", "content": [text("F")], "citations": {"enabled": enabled}}
+            assert translated(messages=[user(found)]).dropped == named
+
     def test_documents_and_search_results_become_their_text(self) -> None:
         plain = {"type": "document", "title": "T", "source": {"type": "text", "media_type": "text/plain", "data": "D"}}
         listed = {"type": "document", "source": {"type": "content", "content": [text("L")]}}

@@ -27,6 +27,7 @@ _HOSTED_CALLS = {
 }
 ADDITIONAL_TOOLS = "additional_tools"
 _FOUND_TOOLS = "tool_search_output"
+_CONFIGURATION = "configuration_update"
 AGENT_MESSAGE = "agent_message"  # the task or the answer of another agent of Codex
 _CALLS = frozenset({"function_call", "custom_tool_call", *_HOSTED_CALLS})
 REASONING_ID = "rs_"  # begins the ids of reasoning items, OpenAI's too
@@ -64,6 +65,15 @@ def additional_tools(items: str | Sequence[Any]) -> list[Any]:
     lists = [item.get("tools") for item in items if isinstance(item, Mapping) and item.get("type") in adding]
     tools = [tool for tools in lists if isinstance(tools, list) for tool in tools]
     return [*{encode_json(tool): tool for tool in tools}.values()]  # one may be found again
+
+
+def updated(setting: Item | None, name: str, items: str | Sequence[Any]) -> Item:
+    """Returns a request's setting, `text` or `reasoning`, as the updates in its conversation leave it."""
+    result = dict(setting or {})
+    for item in [] if isinstance(items, str) else items:
+        if isinstance(item, Mapping) and item.get("type") == _CONFIGURATION and isinstance(item.get(name), Mapping):
+            result |= item[name]
+    return result
 
 
 def _check_size(items: Sequence[Any]) -> None:
@@ -171,7 +181,7 @@ class _Reader:
                 self.user([text_part(f"Result of the tool call {_id_of(item)}:"), *content])
             elif kind in _RESULTS:
                 self._end_turn()
-            elif kind != ADDITIONAL_TOOLS:
+            elif kind not in (ADDITIONAL_TOOLS, _CONFIGURATION):
                 self._unreadable.dropped.append(f"input.{item.get('type') or 'untyped'}")
 
     def _refer(self, item: Item, position: int) -> None:

@@ -12,7 +12,7 @@ from serve.dialects.answer import estimated_tokens
 from serve.dialects.body import read_object, within_depth, written
 from serve.dialects.chat import STREAMED, taken_ids
 from serve.dialects.dialect import Translated
-from serve.dialects.responses.conversation import additional_tools, read_items
+from serve.dialects.responses.conversation import additional_tools, read_items, updated
 from serve.dialects.responses.tools import ToolTable, read_choice, read_tools
 from serve.errors import InvalidRequestError
 from serve.request.completion import HARMLESS, CompletionRequest
@@ -56,6 +56,7 @@ _WITHOUT_EFFECT = frozenset(
     {"store", "metadata", "truncation", "service_tier", "safety_identifier", "stream_options", "client_metadata",
      "prompt_cache_retention", "prompt_cache_options", "max_tool_calls"}
 )  # fmt: skip
+_HEEDED = {"text": ("format",), "reasoning": ("effort", "summary", "generate_summary")}
 _KNOWN = _AS_THEY_ARE | _WITHOUT_EFFECT | frozenset(_Request.__struct_fields__)
 # The fields of the request that a response repeats, and what stands there if the request has none.
 _ECHOED: dict[str, Any] = {
@@ -119,20 +120,22 @@ def _translated(members: Mapping[str, Any], size_bytes: int) -> Translated:
     messages, skipped = read_items(request.input, request.instructions or "", table)
     if not messages:
         raise InvalidRequestError("`input` is empty.", param="input")
+    text = updated(request.text, "text", request.input)
+    reasoning = updated(request.reasoning, "reasoning", request.input)
     chat = {
         **{name: members[name] for name in _AS_THEY_ARE & members.keys()},
         "model": request.model,
         "messages": messages,
         **(STREAMED if request.stream else {}),
         **_tools(offered, choice),
-        **_text(request.text or {}),
-        **_reasoning(request.reasoning or {}),
+        **_text(text),
+        **_reasoning(reasoning),
     }
     if request.max_output_tokens is not None:
         chat["max_completion_tokens"] = request.max_output_tokens
     encoded = written(chat, size_bytes)
     dropped = dict.fromkeys([*(f"tools.{kind}" for kind in table.dropped), *skipped, *_unknown(request, members)])
-    summary = (request.reasoning or {}).get("summary") or (request.reasoning or {}).get("generate_summary")
+    summary = reasoning.get("summary") or reasoning.get("generate_summary")
     seals = SEALED_REASONING in (request.include or ())
     prompt_tokens = estimated_tokens(messages, len(encoded))
     memo = ResponsesMemo(table, _echo(members), seals, bool(summary), prompt_tokens, taken_ids(messages))
@@ -217,9 +220,9 @@ def _reasoning(reasoning: Mapping[str, Any]) -> dict[str, Any]:
 def _unknown(request: _Request, members: Mapping[str, Any]) -> Iterator[str]:
     """Yields the names of what has no effect here and might be missed."""
     yield from sorted(members.keys() - _KNOWN)
-    yield from (
-        f"text.{name}" for name, value in (request.text or {}).items() if name != "format" and value is not None
-    )
+    for field, heeded in _HEEDED.items():
+        given = members.get(field, {}).items()
+        yield from (f"{field}.{name}" for name, value in given if name not in heeded and value is not None)
     for value in request.include or ():
         if value != SEALED_REASONING:
             yield f"include.{value}"

@@ -60,6 +60,22 @@ def test_fields_reach_the_engine_under_chats_names(given: dict[str, Any], expect
     assert {name: value for name, value in body.items() if name not in ("model", "messages")} == expected
 
 
+def test_a_conversation_may_change_the_format_and_the_effort_on_its_way() -> None:
+    """OpenAI's item `configuration_update`: each setting holds until the next one replaces it."""
+    form = {"type": "json_schema", "name": "n", "schema": {"type": "object"}}
+    updates: list[Any] = [
+        {"type": "configuration_update", "text": {"format": form}, "reasoning": {"effort": "high"}},
+        {"type": "configuration_update", "reasoning": {"effort": "low"}},
+    ]
+    asked = {"role": "user", "content": "x"}
+    request = translated([asked, *updates, asked], reasoning={"effort": "none"})
+    body = json.loads(request.body)
+    assert (body["reasoning_effort"], body["response_format"]["json_schema"]["name"]) == ("low", "n")
+    assert request.dropped == ()
+    plain = {"type": "configuration_update", "text": {"format": {"type": "text"}}}
+    assert "response_format" not in chat([asked, *updates, plain])
+
+
 def test_what_has_no_effect_and_might_be_missed_is_named() -> None:
     request = translated(
         [{"role": "user", "content": "x"}, {"type": "web_search_call", "id": "w"}],
@@ -68,12 +84,14 @@ def test_what_has_no_effect_and_might_be_missed_is_named() -> None:
         moderation={"a": 1},
         client_metadata={"x": "y"},
         text={"verbosity": "low", "format": {"type": "text"}, "later": None},
+        reasoning={"effort": "low", "summary": None, "mode": "pro"},
     )
     assert request.dropped == (
         "tools.web_search",
         "input.web_search_call",
         "moderation",
         "text.verbosity",
+        "reasoning.mode",
         "include.file_search_call.results",
     )
 

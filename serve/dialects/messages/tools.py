@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from serve.dialects.body import wrong
-from serve.errors import InvalidRequestError
+from serve.errors import InvalidRequestError, encode_json
 
 # Blocks of system messages, by which a conversation adds and removes tools on its way.
 TOOL_CHANGES = frozenset({"tool_addition", "tool_removal"})
@@ -57,8 +57,11 @@ def _chat_tool(tool: dict[str, Any], where: str) -> dict[str, Any]:
     if not isinstance(schema, dict):
         raise wrong(f"{where}.input_schema", "Field required" if schema is None else "must be an object")
     function: dict[str, Any] = {"name": name, "parameters": schema}
-    if isinstance(description := tool.get("description"), str):
-        function["description"] = description
+    said = [description] if isinstance(description := tool.get("description"), str) else []
+    if isinstance(examples := tool.get("input_examples"), list) and examples:
+        said.append("\n".join(["Examples of its input:", *[encode_json(example).decode() for example in examples]]))
+    if said:
+        function["description"] = "\n\n".join(said)
     if isinstance(strict := tool.get("strict"), bool):
         function["strict"] = strict
     return {"type": "function", "function": function}

@@ -398,6 +398,10 @@ class TestTools:
             {"type": "function", "function": {**CHAT_TOOL["function"], "strict": True}},  # type: ignore[dict-item]
         ]
 
+    def test_examples_of_a_tools_input_are_in_its_description(self) -> None:
+        [given] = chat(tools=[{**TOOL, "input_examples": [{"a": 1}, {"a": 2}]}])["tools"]
+        assert given["function"]["description"] == 'd\n\nExamples of its input:\n{"a":1}\n{"a":2}'
+
     @pytest.mark.parametrize(
         ("choice", "members"),
         [

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterable, Mapping
+from copy import deepcopy
 from typing import Any, cast
 
 from openai._models import construct_type_unchecked
@@ -75,6 +76,25 @@ def encoded(chunks: Iterable[Mapping[str, Any]], **fields: Any) -> list[dict[str
     """The events of a complete stream."""
     stream = encoder(**fields)
     return events_in(stream.start() + b"".join(map(stream.feed, chunks)) + stream.finish())
+
+
+def output_after(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The output that the events of items and deltas tell, without those of the whole response."""
+    output: list[dict[str, Any]] = []
+    for event in events:
+        kind, place = event["type"], event.get("output_index")
+        item = {} if place is None or kind == "response.output_item.added" else output[place]
+        if kind == "response.output_item.added":
+            output.append(deepcopy(event["item"]))
+        elif kind == "response.output_item.done":
+            output[event["output_index"]] = event["item"]
+        elif kind.endswith("part.added"):
+            item["summary" if "summary_index" in event else "content"].append(event["part"])
+        elif kind.endswith(("text.delta", "refusal.delta")):
+            item["summary" if "summary_index" in event else "content"][-1]["text"] += event["delta"]
+        elif kind.endswith(".delta"):
+            item["input" if "input" in item else "arguments"] += event["delta"]
+    return output
 
 
 def final(events: list[dict[str, Any]]) -> dict[str, Any]:

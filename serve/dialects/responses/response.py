@@ -99,12 +99,12 @@ class ResponseObject:
         return {"id": identity, "type": "message", "status": status, "role": "assistant", "content": content}
 
     def reasoning(self, index: int, text: str | None, status: str = "completed") -> Item:
-        """Returns a reasoning item; empty as yet if `text` is None."""
+        """Returns a reasoning item; empty as yet if `text` is None, and sealed once it is complete."""
         parts = [] if text is None else [reasoning_part(text, summary=self.memo.summary)]
         item: Item = {"id": self.item_id("rs", index), "type": "reasoning", "status": status, "summary": []}
         item["summary" if self.memo.summary else "content"] = parts
         if self.memo.seals:
-            item["encrypted_content"] = None if text is None else seal(text)
+            item["encrypted_content"] = None if text is None or status == "in_progress" else seal(text)
         return item
 
     def call(self, index: int, call: Call) -> Item:

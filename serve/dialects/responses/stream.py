@@ -60,10 +60,12 @@ class ResponsesEncoder(Encoder):
         self._text_of_call: CustomText | None = None  # reads its arguments, where its client gets a text
 
     def start(self) -> bytes:
-        return self._in_progress("created") + self.keep_alive()
+        created = self._event("created", {"response": self._response.at("in_progress")})
+        return created + self.keep_alive()
 
     def keep_alive(self) -> bytes:
-        return self._in_progress("in_progress")
+        """Returns `response.in_progress` with all that has come: OpenAI's JavaScript SDK goes on from what it says."""
+        return self._event("in_progress", {"response": self._response.at("in_progress", self._output_so_far())})
 
     def feed_text(self, kind: str, text: str) -> bytes:
         self._answer.characters += len(text)
@@ -122,14 +124,21 @@ class ResponsesEncoder(Encoder):
         if not self._kind:
             return b""
         text = "".join(self._texts)
-        index = len(self._output)
-        make = self._response.reasoning if self._kind == REASONING else self._response.message
-        item = make(index, text, status)
+        item = self._text_item(text, status)
         done = self._event(f"{self._form.text}.done", {**self._place, "text": text, **self._logprobs})
         done += self._event(self._form.part_done, {**self._place, "part": self._part(text)})
         self._kind = ""
         self._texts = []
         return done + self._done(item)
+
+    def _text_item(self, text: str, status: str) -> Item:
+        make = self._response.reasoning if self._kind == REASONING else self._response.message
+        return make(len(self._output), text, status)
+
+    def _output_so_far(self) -> list[Item]:
+        if self._kind:
+            return [*self._output, self._text_item("".join(self._texts), "in_progress")]
+        return [*self._output, self._call_so_far("in_progress")] if self._growing else self._output
 
     @property
     def _logprobs(self) -> dict[str, Any]:
@@ -165,7 +174,7 @@ class ResponsesEncoder(Encoder):
         if grown and rest and rest[0].id == grown:
             events.append(self._end_call(self._response.call(len(self._output), rest.pop(0))))
         elif grown and (late or rest):  # the limit of tokens has cut it: it has no end, but a place before what follows
-            self._output.append(self._cut_call())
+            self._output.append(self._call_so_far("incomplete"))
         events += [self._text(kind, text) for kind, text in late]
         if rest:
             events.append(self._close("completed"))
@@ -177,8 +186,8 @@ class ResponsesEncoder(Encoder):
             events.append(self._end_call(item))
         return events
 
-    def _cut_call(self) -> Item:
-        item = {**self._item, "status": "incomplete"}
+    def _call_so_far(self, status: str) -> Item:
+        item = {**self._item, "status": status}
         return {**item, _field(item): "".join(self._grown)} if _streams(item) else item
 
     def _begin_call(self, item: Item) -> bytes:
@@ -207,9 +216,6 @@ class ResponsesEncoder(Encoder):
         event = self._event("output_item.done", {"output_index": len(self._output), "item": item})
         self._output.append(item)
         return event
-
-    def _in_progress(self, name: str) -> bytes:
-        return self._event(name, {"response": self._response.at("in_progress")})
 
     def _event(self, name: str, members: Mapping[str, Any]) -> bytes:
         return self._numbered(f"response.{name}", members)

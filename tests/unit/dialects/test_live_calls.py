@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.guard_harness import call, calls, chunk, read, through
-from support.responses_api import IDENTITY, encoder, events_in, final, translated
+from support.responses_api import IDENTITY, encoder, events_in, final, output_after, translated
 
 from serve.config.guard import GuardConfig
 from serve.dialects.failure import Failure
@@ -132,6 +132,19 @@ def test_responses_have_the_same_items_live_and_held_and_deltas_are_what_is_done
             assert said_of == []
         elif "call_id" in item:
             assert "".join(said_of) == item.get("arguments", item.get("input"))
+
+
+@settings(max_examples=40)
+@given(st.lists(CALLS, min_size=1, max_size=3), st.sampled_from(["", "Done."]))
+def test_a_sign_of_life_within_a_call_repeats_what_has_come_of_it(
+    made: list[tuple[str, dict[str, str]]], behind: str
+) -> None:
+    stream = encoder(tools=TOOLS)
+    sent = stream.start()
+    for each in guarded(chunks_of("I write.", made, behind, ascii_only=True), live=True):
+        sent += stream.feed(each) + stream.keep_alive()
+        events = events_in(sent)
+        assert events[-1]["response"]["output"] == output_after(events)
 
 
 @pytest.mark.parametrize("api", [messages, responses])

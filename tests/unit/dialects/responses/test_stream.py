@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.chat_chunks import ChatAnswer, streams
 from support.responses_api import (
     IDENTITY,
     WEATHER,
@@ -16,6 +17,7 @@ from support.responses_api import (
     encoder,
     events_in,
     final,
+    output_after,
     whole,
 )
 
@@ -214,6 +216,23 @@ class TestEnd:
 
     def test_the_guards_mark_is_kept(self) -> None:
         assert final(encoded([chunk({"content": "x"}, "stop", specgate={"rerun": "p"})]))["specgate"] == {"rerun": "p"}
+
+
+@given(streams(), st.booleans(), st.booleans(), st.integers(1, 5))
+def test_a_sign_of_life_repeats_what_has_come(
+    case: tuple[ChatAnswer, list[dict[str, Any]]], summary: bool, seals: bool, often: int
+) -> None:
+    """OpenAI's JavaScript SDK takes each `response.in_progress` for the whole state, and adds what follows to it."""
+    _, chunks = case
+    stream = encoder(**(SEALED if seals else {}), **({"reasoning": {"summary": "auto"}} if summary else {}))
+    sent = stream.start()
+    for number, each in enumerate(chunks):
+        sent += stream.feed(each)
+        if number % often == 0:
+            sent += stream.keep_alive()
+            events = events_in(sent)
+            assert events[-1]["response"]["output"] == output_after(events)
+    final(events_in(sent + stream.finish()))
 
 
 class TestWhole:

@@ -181,13 +181,13 @@ def _names_of(text: str) -> Iterable[str]:
         return ()
     if len(text) <= _MOST_CHARS and _WHOLE.fullmatch(text):
         return (text,) if _is_name(folded(text)) else ()
-    if is_spaced(text):
-        return (text,)
-    if _GROUPED.fullmatch(text):
-        return () if _MOMENT.fullmatch(text) else (text,)
     words = (word.strip(_PUNCTUATION) for word in _IN_LINE.findall(text))
     if _COMMAND.match(text):
         return [word for word in words if is_place(word) or (_OPAQUE_IN_LINE.fullmatch(word) and is_random(word))]
+    if is_spaced(text):
+        return [text, *filter(_is_opaque_in_line, words)]
+    if _GROUPED.fullmatch(text):
+        return () if _MOMENT.fullmatch(text) else (text,)
     is_prose = _PROSE.fullmatch(text) is not None  # code has other packages, and paths as they are elsewhere
     return [word for word in words if (is_prose and _is_file_in_folder(word)) or _is_opaque_in_line(word)]
 

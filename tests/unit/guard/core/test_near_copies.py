@@ -72,6 +72,8 @@ def suspected(name: Any, prompt: str = PROMPT, **others: Any) -> str | None:
         (1877.75, "1523.75"),
         ("https://github.com/acme/router/pull/9083", "https://github.com/acme/router/pull/1183"),
         ("cat serve/gaurd/core/choice.py | head", "serve/guard/core/choice.py"),
+        ("cat serve/gaurd/core/choice.py", "serve/guard/core/choice.py"),
+        ("python serve/gateway/pipelien.py", "serve/gateway/pipeline.py"),
         ("CONFIG=models/kimi-kw/config.json", "models/kimi-k3/config.json"),
         ("Please read serve/gaurd/core/choice.py first", "serve/guard/core/choice.py"),
         ("serve/guard/core/choic", "serve/guard/core/choice.py"),

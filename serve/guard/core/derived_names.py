@@ -40,6 +40,7 @@ _ESCAPE = re.compile(r"(%|\\x)[\dA-Fa-f]?$")
 _VERSION = re.compile(
     r"\d+(\.\d+)+([-.]?(alpha|beta|a|b|rc|dev|post)\.?\d*)?|(?<=[@-])v\d+$|(?<=v)\d+(_\d+)+|0x0[\da-f]{5}|\d{4}-\d\d-\d\d"
 )
+_DIGIT = re.compile(r"\d")
 _BRANCHES = frozenset({"HEAD", "main", "master", "latest", "stable", "develop", "trunk"})
 _WORD = re.compile(r"[^\W_]+")
 _HEXADECIMAL = re.compile(r"[\da-f]+|[\dA-F]+")
@@ -106,10 +107,10 @@ def says_twice(slip: Slip) -> bool:
 
 def misses_folder(slip: Slip) -> bool:
     """Returns whether a path lacks one or two of the folders within it, and nothing else."""
-    name, source = (_STROKE.split(path) for path in (slip.name, slip.source))
-    missing = len(source) - len(name)
+    missing = len(_STROKE.findall(slip.meant))
     if slip.said or not 0 < missing <= _MOST_FOLDERS or any(map(str.isspace, slip.meant)):
         return False
+    name, source = (_STROKE.split(path) for path in (slip.name, slip.source))
     start = next((at for at, (a, b) in enumerate(zip(name, source, strict=False)) if a != b), len(name))
     if not any(name[:start]) and len(name) <= _ROOTED_PARTS:
         return False  # `/docs` may be that of another root
@@ -188,8 +189,8 @@ def _is_other_spelling(slip: Slip) -> bool:
     """Capitals, the signs between words, or other code points: `foo-bar` for `foo_bar`, 1,000 for 1000."""
     if _is_uneven(slip) or is_stray_capital(slip) or _is_other_sign(slip):
         return False
-    name, source = _letters(slip.name), _letters(slip.source)
-    if name == source or (name.casefold() == source.casefold() and not is_opaque(slip)):
+    said, meant = _letters(slip.said), _letters(slip.meant)
+    if said == meant or (said.casefold() == meant.casefold() and not is_opaque(slip)):
         return True
     if not slip.name.isascii() and normalize("NFKC", slip.name) == normalize("NFKC", slip.source):
         return True
@@ -287,7 +288,7 @@ def _is_other_form(slip: Slip) -> bool:
 
 def _is_next_number(slip: Slip) -> bool:
     """The next in a row, a number of few digits beside a word, another number of zeros."""
-    if slip.swaps or not (slip.said + slip.meant).isdecimal() or _HOST.fullmatch(slip.source):
+    if not (slip.said + slip.meant).isdecimal() or slip.swaps or _HOST.fullmatch(slip.source):
         return False
     said, meant = slip.number, slip.source_number
     if _is_no_version(slip):
@@ -324,8 +325,10 @@ def _is_no_count(slip: Slip) -> bool:
 
 def _is_next_hash(slip: Slip) -> bool:
     """One that follows in a row of hexadecimal numbers, as serial numbers and identifiers of documents do."""
+    if slip.behind[:1].isalnum() or slip.swaps:
+        return False
     word, source = slip.word, slip.source_word
-    if slip.swaps or slip.behind[:1].isalnum() or not len(word) == len(source) >= _LEAST_DIGITS_OF_HASH:
+    if not len(word) == len(source) >= _LEAST_DIGITS_OF_HASH:
         return False
     if not (_HEXADECIMAL.fullmatch(word) and _HEXADECIMAL.fullmatch(source)) or word.isdigit():
         return False
@@ -346,7 +349,7 @@ def _is_other_kind_of_file(slip: Slip) -> bool:
 
 def _is_other_version(slip: Slip) -> bool:
     """Another version or date of the same: `tox==4.2.1` for `tox==4.1.0`, `setup@v4` for `setup@v3`."""
-    if is_number(slip.source) or _HOST.fullmatch(slip.source):
+    if is_number(slip.source) or _HOST.fullmatch(slip.source) or _DIGIT.search(slip.source) is None:
         return False
     end = slip.start + len(slip.meant)
     return any(found.start() <= slip.start and end <= found.end() for found in _VERSION.finditer(slip.source))

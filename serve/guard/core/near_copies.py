@@ -23,13 +23,13 @@ from serve.guard.core.derived_names import (
     misses_folder,
     says_twice,
 )
-from serve.guard.core.neighbours import Neighbours, pieces_of
+from serve.guard.core.neighbours import Neighbours
 from serve.guard.core.prompt_text import PromptText, Writing
-from serve.guard.core.slip import Slip
+from serve.guard.core.slip import TOKEN_CHARS, Slip
 
 _MOST_NAMES = 64  # of one answer that are looked up
 _MOST_ABSENT = 16  # of them, whose neighbours are searched
-_MOST_GLANCES = 2048  # of one answer, at places where a neighbour might stand
+_MOST_GLANCES = 1024  # of one answer, at places where a neighbour might stand
 _MOST_SCANNED_BYTES = 64_000_000  # of one answer, the body's length for each name that is not said
 _SHORT_WORD = 2  # characters, that stand somewhere in any prompt
 _MOST_WITH_TWO = 4  # names of one answer in which two slips are looked for
@@ -82,7 +82,7 @@ class NearCopies:
             self._scanned += len(self._prompt.body)
             if (misspelt := self._misspelt(name)) and not _is_said_right(misspelt, name, arguments):
                 return misspelt
-            if is_spaced(name) or not self._may_differ(name):
+            if is_spaced(name):
                 continue
             slips = self._slips(name, may_have_two=contents == 0)
             if not slips or any(_is_said_right(slip, name, arguments) for slip in slips):
@@ -92,12 +92,6 @@ class NearCopies:
             if self._is_in_text(slips[0]) and not any(map(self._is_spelt, slips)):
                 return slips[0]
         return None
-
-    def _may_differ(self, name: str) -> bool:
-        """Returns whether the prompt may have a part of a name: of three, one slip leaves one, as do two short ones."""
-        return not self._prompt.shows(name) or any(
-            self._prompt.writing.has(name[slice(*span)]) for span in pieces_of(name, 3)
-        )
 
     def _misspelt(self, name: str) -> Slip | None:
         """Returns the slip of a name that the prompt has in plain spelling only."""
@@ -119,11 +113,12 @@ class NearCopies:
         if self._absent < 0:
             return ()
         neighbours = Neighbours(name, self._writing(name), self._glances)
-        if repeated := self._instead(name, neighbours.without_repetition()):
-            return (repeated,)
-        if may_have_two and (swapped := self._instead(name, neighbours.with_swapped_tokens())):
-            return (swapped,)
         nearest, *others = sorted(neighbours.with_one_slip(), key=lambda slip: slip.size) or (None,)
+        if nearest is None or nearest.size >= TOKEN_CHARS:
+            if repeated := self._instead(name, neighbours.without_repetition()):
+                return (repeated,)
+            if may_have_two and (swapped := self._instead(name, neighbours.with_swapped_tokens())):
+                return (swapped,)
         if nearest is not None:
             return () if others and others[0].size == nearest.size else (nearest,)
         self._with_two_left -= may_have_two
@@ -133,7 +128,7 @@ class NearCopies:
         """Returns whether the prompt's text has the source of a slip, and not the name."""
         source = slip.source
         has_source = (self._prompt.shows(source) and self._prompt.writing.has_within(source)) or self._text.has(source)
-        return has_source and not self._writing(slip.name).says(slip.name)
+        return has_source and (self._prompt.shows(slip.name) or not self._text.says(slip.name))
 
     def _is_spelt(self, slip: Slip) -> bool:
         """Returns whether the prompt has the name in other capitals, or elsewhere the word that changed."""

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from difflib import get_close_matches
+from functools import cached_property
 from itertools import islice, pairwise
 
-from stringzilla import count, find
+from stringzilla import find
 
 from serve.guard.core.derived_names import is_opaque, misses_folder
 from serve.guard.core.prompt_text import CHARACTER_BYTES, Writing
-from serve.guard.core.slip import TOKEN_CHARS, Slip, in_common, may_have_two, two_slips
+from serve.guard.core.slip import TOKEN_CHARS, Slip, in_common, two_slips
 
 _SHORT_SLIP = 2  # one character, or two that changed places
 _LONG_SLIP = 8  # a token
@@ -19,13 +19,14 @@ _SHORT_NAME, _SHORTEST_NAME = 12, 6
 _MOST_MISSING = 96  # characters of folders
 _LEAST_WITH_TWO = 8  # characters of a name in which two slips count
 _MANY_PARTS = 20  # characters of a name, from where on it has five pieces to look for
-_MOST_WITH_PIECE = 64  # places
-_LEAST_ALIKE = 0.75
+_COMMON = 12  # places of a part that makes its name one of a row
+_MOST_PLACES = 128  # of such a part that are looked at
 _ENDS = ".,:-"
 _MOST_TOKENS = 24
 _TOKEN = re.compile(r"[A-Z]?[a-z]+|[A-Z]+|\d{1,3}|[^\W_]")  # as vocabularies have them, three digits at a time
 _LONG_NUMBER = re.compile(r"(?<!\d)(?:\d{3})+\d{1,2}(?!\d)")
 _SIGNS = str.maketrans("", "", "#.-+ ")
+_JOINED = frozenset(re.findall(rb"[A-Za-z0-9_.\\-]", bytes(range(128))))  # with a name, or a part of an escape
 
 Span = tuple[int, int]  # of a part of the name: where it begins and ends
 
@@ -43,11 +44,18 @@ class Neighbours:
         self._name = name
         self._writing = writing
         self._glances = glances
+        self._few: dict[str, Sequence[int] | None] = {}
         sought = _utf8(name)
         head, tail = _longest_head(writing.data, sought), _longest_tail(writing.data, sought)
         ends = sought[:head], sought[len(sought) - tail :]
         # Of the longest beginning and the longest end that the writing has; they may be torn within a character.
         self._head, self._tail = (len(part.decode(errors="ignore")) for part in ends)
+
+    @cached_property
+    def _signs(self) -> re.Pattern[bytes]:
+        """A pattern of letters, digits and the signs of the name, as many as there are."""
+        signs = re.escape("".join(sorted({sign for sign in self._name if sign.isascii() and not sign.isalnum()})))
+        return re.compile(rf"[A-Za-z0-9\x80-\xff{signs}]*".encode())
 
     def with_swapped_tokens(self) -> Iterator[str]:
         """Yields the name with two tokens in each other's place, as far as the prompt may have it."""
@@ -73,29 +81,27 @@ class Neighbours:
     def with_two_slips(self) -> Sequence[Slip]:
         """Returns both slips of a long name if the prompt has exactly one that differs from it in two places.
 
-        One of three pieces of the name is intact, or two of five where a slip lies across two of them; those that the
-        prompt has lead to the names to compare. What lies between the slips is intact as well.
+        What lies between the slips is intact, and one of three pieces of the name, or two of five where a slip lies
+        across two of them. Those in few places lead to the names to compare.
         """
         name = self._name
         start = self._head + TOKEN_CHARS
-        between = name[start : len(name) - self._tail - TOKEN_CHARS]
-        if len(name) < _LEAST_WITH_TWO or (between and not self._writing.has(between)):
+        end = len(name) - self._tail - TOKEN_CHARS
+        if len(name) < _LEAST_WITH_TWO or (start < end and self._few_places(name[start:end]) == []):
             return ()
-        parts, least = (3, 1) if len(name) < _MANY_PARTS else (5, 2)
-        intact = [span for span in pieces_of(name, parts) if self._writing.has(name[slice(*span)])]
-        if len(between) >= TOKEN_CHARS:
-            leading = [(start, start + len(between))]
-        else:  # who has so many of the pieces has one of these
-            rare = sorted(intact, key=lambda span: self._often(name[slice(*span)]))
-            leading = rare[: max(len(intact) - least + 1, 0)]
-        found, signs = dict[str, None](), _signs_of(name)
+        if end - start >= TOKEN_CHARS:
+            leading, least = [(start, end)], 2
+            intact = [*_halves(0, start, TOKEN_CHARS), *_halves(end, len(name), TOKEN_CHARS)]
+        else:
+            parts, least = (3, 1) if len(name) < _MANY_PARTS else (5, 2)
+            leading = intact = [span for span in pieces_of(name, parts) if self._few_places(name[slice(*span)]) != []]
+        found = dict[str, None]()
         for span in leading:
-            for place in islice(self._places_of(span, intact, _LONG_SLIP, least), _MOST_WITH_PIECE):
-                other = self._around(*span, place, signs)
-                found[other if name[-1] in _ENDS else other.rstrip(_ENDS)] = None
-        alike = (other for other in found if may_have_two(name, other))
-        close = get_close_matches(name, alike, 2, _LEAST_ALIKE)
-        both = [slips for slips in (two_slips(name, other) for other in close) if slips]
+            if self._few_places(name[slice(*span)]):
+                for place in self._places_of(span, intact, _LONG_SLIP, least):
+                    other = self._around(*span, place)
+                    found[other if name[-1] in _ENDS else other.rstrip(_ENDS)] = None
+        both = [slips for slips in (two_slips(name, other) for other in found) if slips]
         if len(both) != 1 or (len(name) < _SHORT_NAME and not all(map(is_opaque, both[0]))):
             return ()
         return both[0]
@@ -113,7 +119,7 @@ class Neighbours:
                 if begin < 0 or not _is_edge(ahead[:begin][::-1], 0):
                     continue
                 slip = Slip(name, start, "", ahead[begin + start :] + behind[0])
-                if misses_folder(slip) and _is_edge(writing.behind(at + len(_utf8(behind)), 2), 0):
+                if misses_folder(slip) and _may_end(writing, at + len(_utf8(behind))):
                     slips[slip.source] = slip
         return slips
 
@@ -129,17 +135,19 @@ class Neighbours:
         ahead, behind = max(len(name) - self._tail - longest, 0), max(len(name) - self._head - longest, 0)
         if max(ahead, behind) < half:
             return self._with_head(half, behind, longest) | self._with_tail(half, ahead, longest)
-        if not behind or (ahead and self._rarity(name[:ahead]) <= self._rarity(name[-behind:])):
+        if not behind or (ahead and self._is_rarer(name[:ahead], name[-behind:])):
             return self._with_head(ahead, behind, longest)
         return self._with_tail(behind, ahead, longest)
 
     def _with_head(self, length: int, behind: int, longest: int) -> dict[str, Slip]:
         """Returns slips in names that begin with as many characters of the name, and have as many behind any slip."""
         name, writing = self._name, self._writing
+        if longest > _SHORT_SLIP and self._few_places(name[:length]) is None:
+            return {}
         halves = _halves(length, len(name), longest)
         others = [(len(name) - behind, len(name))] if behind >= halves[0][1] - length else halves
         places = self._places_of((0, length), others, longest)
-        starts = (at for at in places if _is_edge(writing.ahead_of(at, 2)[::-1], 0))
+        starts = (at for at in places if _may_begin(writing, at))
         windows = {writing.behind(at, len(name) + longest + 2) for at in starts}
         slips = (_aligned(name, window, length, longest) for window in windows)
         return {slip.source: slip for slip in slips if slip is not None}
@@ -147,11 +155,13 @@ class Neighbours:
     def _with_tail(self, length: int, ahead: int, longest: int) -> dict[str, Slip]:
         """Returns slips in names that end with as many characters of the name, and have as many ahead of any slip."""
         name, writing = self._name, self._writing
+        if longest > _SHORT_SLIP and self._few_places(name[-length:]) is None:
+            return {}
         backward, size, start = name[::-1], len(_utf8(name[-length:])), len(name) - length
         halves = _halves(0, start, longest)
         others = [(0, ahead)] if ahead >= halves[0][1] else halves
         places = self._places_of((start, len(name)), others, longest)
-        ends = (at + size for at in places if _is_edge(writing.behind(at + size, 2), 0))
+        ends = (at + size for at in places if _may_end(writing, at + size))
         windows = {writing.ahead_of(end, len(name) + longest + 2)[::-1] for end in ends}
         slips = (_aligned(backward, window, length, longest) for window in windows)
         turned = (slip.turned for slip in slips if slip is not None)
@@ -167,34 +177,44 @@ class Neighbours:
             least: How many of the others have to be there.
         """
         name, data = self._name, self._writing.data
-        start = len(_utf8(name[: part[0]]))
+        start, sought = len(_utf8(name[: part[0]])), name[slice(*part)]
         near = [(_utf8(name[slice(*other)]), len(_utf8(name[: other[0]])) - start) for other in others]
-        for at, _ in zip(_found(data, _utf8(name[slice(*part)])), self._glances, strict=False):
-            if sum(_has_near(data, other, at + ahead, more) for other, ahead in near) >= least:
-                yield at
+        few = self._few_places(sought)
+        places = islice(_found(data, _utf8(sought)), _MOST_PLACES) if few is None else few
+        for at, _ in zip(places, self._glances, strict=False):
+            there = 0
+            for other, ahead in near:
+                there += _has_near(data, other, at + ahead, more)
+                if there == least:
+                    yield at
+                    break
 
-    def _often(self, part: str) -> int:
-        """Returns how often the writing has a part of the name."""
-        return int(count(self._writing.data, _utf8(part)))
+    def _is_rarer(self, part: str, other: str) -> bool:
+        """Returns whether a part of the name, rather than another, is the longer or the only one in few places."""
+        longer, shorter = (part, other) if len(part) >= len(other) else (other, part)
+        is_longer = self._few_places(longer) is not None or self._few_places(shorter) is None
+        return is_longer == (longer is part)
 
-    def _rarity(self, part: str) -> tuple[int, int]:
-        """Returns what is less the rarer a part of the name is, and of equally rare ones the longer it is."""
-        return self._often(part), -len(part)
+    def _few_places(self, part: str) -> Sequence[int] | None:
+        """Returns where the writing has a part of the name; None if that is in many places."""
+        if part not in self._few:
+            places = [*islice(_found(self._writing.data, _utf8(part)), _COMMON)]
+            self._few[part] = places if len(places) < _COMMON else None
+        return self._few[part]
 
-    def _around(self, start: int, end: int, place: int, signs: re.Pattern[bytes]) -> str:
+    def _around(self, start: int, end: int, place: int) -> str:
         """Returns what stands around a part of the name: all that is joined with it, or as much as the name has.
 
         Args:
             start: Of the part in the name.
             end: Of the part in the name.
             place: Where it begins in the writing.
-            signs: That go on with it, any number of them.
         """
         name, writing = self._name, self._writing
         part, end_there = name[start:end], place + len(_utf8(name[start:end]))
         if " " in name:  # other words stand around it
             return f"{writing.ahead_of(place, start)}{part}{writing.behind(end_there, len(name) - end)}"
-        return writing.joined(place, end_there, signs, len(name) + _LONG_SLIP)
+        return writing.joined(place, end_there, self._signs, len(name) + _LONG_SLIP)
 
 
 def _swapped_tokens(name: str, first: int, last: int) -> Iterator[str]:
@@ -230,12 +250,6 @@ def _found(data: bytes, sought: bytes) -> Iterator[int]:
         at = find(data, sought, at + 1)
 
 
-def _signs_of(name: str) -> re.Pattern[bytes]:
-    """Returns a pattern of letters, digits and the signs of a name, as many as there are."""
-    signs = re.escape("".join(sorted({sign for sign in name if sign.isascii() and not sign.isalnum()})))
-    return re.compile(rf"[A-Za-z0-9\x80-\xff{signs}]*".encode())
-
-
 def _longest_slip(name: str) -> int:
     """Returns how long a slip may be such that a neighbour is still near."""
     if len(name) < _SHORTEST_NAME:
@@ -244,8 +258,11 @@ def _longest_slip(name: str) -> int:
 
 
 def _longest_head(text: bytes, name: bytes) -> int:
-    """Returns the length of the longest beginning of a name, short of all of it, that a text has: in one pass."""
-    length = at = 0
+    """Returns the length of the longest beginning of a name, short of all of it, that a text has: in a pass or two."""
+    length = len(name) // 3  # most names share as much or nothing
+    at = find(text, name[:length])
+    if at < 0:
+        length = at = 0
     while length < len(name) - 1 and (at := find(text, name[: length + 1], at)) >= 0:
         length += 1
         length += in_common(name[length:-1], text[at + length : at + len(name)])
@@ -254,11 +271,11 @@ def _longest_head(text: bytes, name: bytes) -> int:
 
 def _longest_tail(text: bytes, name: bytes) -> int:
     """Returns the length of the longest end of a name, short of all of it, that a text has: in one pass."""
-    length = end = 0
-    while length < len(name) - 1 and (at := find(text, name[-length - 1 :], max(end - length, 0))) >= 0:
-        end = at + length + 1
+    length = at = 0
+    while length < len(name) - 1 and (at := find(text, name[-length - 1 :], max(at - 1, 0))) >= 0:
         length += 1
-        length += in_common(name[-length - 1 : 0 : -1], text[max(end - len(name), 0) : end - length][::-1])
+        more = in_common(name[-length - 1 : 0 : -1], text[max(at + length - len(name), 0) : at][::-1])
+        at, length = at - more, length + more
     return length
 
 
@@ -276,6 +293,16 @@ def _has_near(data: bytes, part: bytes, at: int, more: int) -> bool:
     reach = more * CHARACTER_BYTES
     around = data[max(at - reach, 0) : max(at + reach + len(part), 0)]
     return b"\\u" in around and part in around
+
+
+def _may_begin(writing: Writing, at: int) -> bool:
+    """Returns whether a name may begin at a place."""
+    return writing.data[at - 1 : at] not in _JOINED or _is_edge(writing.ahead_of(at, 2)[::-1], 0)
+
+
+def _may_end(writing: Writing, end: int) -> bool:
+    """Returns whether a name may end before a place."""
+    return writing.data[end : end + 1] not in _JOINED or _is_edge(writing.behind(end, 2), 0)
 
 
 def _is_edge(text: str, end: int) -> bool:

@@ -61,7 +61,9 @@ class Writing(NamedTuple):
 
     def has_uncased(self, part: str) -> bool:
         """Returns whether something stands in it in the usual capitals, if within a longer word."""
-        return any(map(self.has, _in_capitals(part)))
+        end = part[1:].lower()  # of most of them
+        is_there = self.has(end)
+        return any(self.has(spelling) for spelling in _in_capitals(part) if is_there or not spelling.endswith(end))
 
     def has_within(self, part: str) -> bool:
         """Returns whether something stands in a string of JSON and is not all of it, as keys and roles are."""
@@ -181,8 +183,8 @@ class PromptText:
             return ""
 
 
-def _in_capitals(part: str) -> set[str]:
-    return {part, part.lower(), part.upper(), part.title(), part.capitalize()}
+def _in_capitals(part: str) -> Iterable[str]:
+    return dict.fromkeys((part, part.lower(), part.title(), part.capitalize(), part.upper()))  # the likely ones first
 
 
 def _goes_on(byte: bytes) -> bool:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from difflib import SequenceMatcher
 from functools import cached_property
+from itertools import product
 from typing import AnyStr
 
 TOKEN_CHARS = 4
-
-_Block = tuple[int, int, int]  # of what both names have: where it begins in each, and its length
 
 
 @dataclass(frozen=True)
@@ -97,59 +95,30 @@ def run_at(text: str, start: int, length: int, belongs: Callable[[str], bool]) -
 
 def in_common(a: AnyStr, b: AnyStr) -> int:
     """Returns the length of what two texts both begin with."""
-    for at, (one, other) in enumerate(zip(a, b, strict=False)):
-        if one != other:
-            return at
-    return min(len(a), len(b))
+    start, end = 0, min(len(a), len(b)) + 1  # what differs first lies between
+    while end - start > 1:
+        middle = (start + end) // 2
+        if a[start:middle] == b[start:middle]:
+            start = middle
+        else:
+            end = middle
+    return start
 
 
 def two_slips(name: str, source: str) -> Sequence[Slip]:
     """Returns two slips, each as if it were the only one; none if names differ in one place or in many, or by more."""
-    slips: Sequence[Slip] = ()
-    if len(name) == len(source):
-        blocks = [*_in_place(name, source)]
-        slips = _gaps(name, source, blocks)
-        if len(slips) != 2:  # two tokens may have a character in common by chance
-            slips = _gaps(name, source, (block for block in blocks if block[2] != 1 or not name[block[0]].isalnum()))
-    if len(slips) != 2:
-        slips = _gaps(name, source, (block for block in _matched(name, source) if block[2] != 1))
-    sizes = [slip.size for slip in slips]
-    if len(slips) != 2 or max(sizes) > TOKEN_CHARS or 4 * sum(sizes) > len(name):
+    whole = Slip.between(name, source)
+    said, meant, start = whole.said, whole.meant, whole.start
+    best: Sequence[Slip] = ()
+    least = len(name) // 4 + 1
+    if said[TOKEN_CHARS:-TOKEN_CHARS] not in meant or 4 * abs(len(name) - len(source)) > len(name):
         return ()
-    return slips if all(any(map(str.isalnum, slip.said + slip.meant)) for slip in slips) else ()
-
-
-def may_have_two(name: str, source: str) -> bool:
-    """Returns whether a name may differ from another by two slips, as far as can be seen without comparing all of it.
-
-    Without what both begin and end with, and a token at either end, only what stands between the slips is left.
-    """
-    if 4 * abs(len(name) - len(source)) > len(name):
-        return False
-    slip = Slip.between(name, source)
-    return slip.said[TOKEN_CHARS:-TOKEN_CHARS] in slip.meant
-
-
-def _in_place(name: str, source: str) -> Iterator[_Block]:
-    """Yields what two names of one length have at the same places."""
-    start = 0
-    for end in (*(at for at, (a, b) in enumerate(zip(name, source, strict=True)) if a != b), len(name)):
-        if end > start:
-            yield start, start, end - start
-        start = end + 1
-    yield len(name), len(name), 0
-
-
-def _matched(name: str, source: str) -> Iterator[_Block]:
-    yield from map(tuple, SequenceMatcher(None, name, source, autojunk=False).get_matching_blocks())
-
-
-def _gaps(name: str, source: str, blocks: Iterable[_Block]) -> Sequence[Slip]:
-    """Returns the slips between what two names have in common."""
-    slips: list[Slip] = []
-    a = b = 0
-    for at, place, size in blocks:
-        if (a, b) != (at, place):
-            slips.append(Slip(source[:b] + name[a:at] + source[place:], b, name[a:at], source[b:place]))
-        a, b = at + size, place + size
-    return slips
+    for a, b in product(range(TOKEN_CHARS + 1), repeat=2):
+        same = in_common(said[a:], meant[b:])
+        second, rest = said[a + same :], meant[b + same :]
+        size = max(a, b) + max(len(second), len(rest))
+        if same and (second or rest) and max(len(second), len(rest)) <= TOKEN_CHARS and size < least:
+            at, least = start + b + same, size
+            first = Slip(source[:start] + said[:a] + source[start + b :], start, said[:a], meant[:b])
+            best = (first, Slip(source[:at] + second + source[at + len(rest) :], at, second, rest))
+    return best if all(any(map(str.isalnum, slip.said + slip.meant)) for slip in best) else ()

@@ -2,6 +2,8 @@
 
 import json
 import string
+from collections.abc import Callable
+from cProfile import Profile
 from typing import Any
 
 import pytest
@@ -465,6 +467,32 @@ def test_no_difference_between_two_names_makes_it_fail(name: str, other: str, da
 @given(st.text("ab/1-. \n_", max_size=300), st.recursive(st.text("ab/1-._ \n") | st.integers(), st.lists))
 def test_nothing_in_prompt_or_arguments_makes_it_fail(prompt: str, arguments: Any) -> None:
     NearCopies(prompt_of(prompt)).first({"x": arguments})
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "serve/core/newer.py",
+        "serve/core/choice.py",
+        "serve/core/part_x.py",
+        "serve/lab/7/choice.py",
+        "lab/core/part_7.py",
+    ],
+)
+def test_a_new_name_costs_little_however_many_names_are_like_it(name: str) -> None:
+    """Prompts of agents list whole trees; what is counted is calls of functions, whatever else the machine does."""
+    costs = []
+    for most in (100, 3000):
+        tree = "\n".join(f"serve/core/part_{each}.py lab/{each}/choice.py" for each in range(most))
+        costs.append(calls_of(lambda tree=tree: suspected(name, tree)))
+    assert costs[1] < costs[0] + 3000
+
+
+def calls_of(work: Callable[[], object]) -> int:
+    """Returns how many functions are called, those of C as well."""
+    profile = Profile(builtins=True)
+    profile.runcall(work)
+    return sum(entry.callcount for entry in profile.getstats())
 
 
 def test_what_json_hides_is_found_in_the_text_of_messages_and_of_earlier_calls() -> None:

@@ -1,6 +1,6 @@
 """Names in a call's arguments: paths, addresses, identifiers, numbers; what is copied and not made up.
 
-And what a name is without what nobody writes on purpose: signs that look like others, a space, a part said on and on.
+And what a name is without what nobody writes on purpose: signs that look like others, a space.
 """
 
 from __future__ import annotations
@@ -15,8 +15,6 @@ _DASHES = (*range(0x2010, 0x2016), 0x2212)
 _INVISIBLE = (0xAD, *range(0x200B, 0x200E), 0x2060, 0xFEFF)
 _PLAIN = {**dict.fromkeys(_DASHES, "-"), **dict.fromkeys(_INVISIBLE)}
 _LIKE_ASCII = "".join(map(chr, (*_DASHES, *_INVISIBLE)))  # that are no letters and stand in names by mistake only
-_REPEATED = re.compile(r"(\S{2,12}?)\1{2,}")
-_LEAST_LEFT = 5  # characters
 
 LEAST_CHARS = 5
 _MOST_CHARS = 256
@@ -250,13 +248,6 @@ def plain_spellings(name: str) -> Iterator[str]:
         return
     is_grouped = plain.upper() == plain  # digits and capitals, as of an IBAN: people write them either way
     joined = plain if is_grouped else plain.replace(" ", "")
-    once = _REPEATED.sub(_once, plain)
-    for spelling in (plain, joined, once if len(once) >= _LEAST_LEFT else plain):
+    for spelling in (plain, joined):
         if spelling != name:
             yield spelling
-
-
-def _once(found: re.Match[str]) -> str:
-    part, name = found[1], found.string
-    is_said = any(map(str.isalpha, part)) or name.isdigit()  # and no `../`, nor what an address has: `10.10.10.7`
-    return part if is_said and len(set(part)) > 1 else found[0]

@@ -68,6 +68,8 @@ def is_derived(
         creates_file: Whether it brings one text only, so that its path may be new.
         is_like_a_word: Returns whether something may be a word of the prompt's language.
     """
+    if any(map(says_on, slips)):
+        return False
     if all(any(rule(slip) for rule in _RULES_OF_ROWS) for slip in slips):
         return True
     for slip in slips:
@@ -100,9 +102,18 @@ def says_twice(slip: Slip) -> bool:
     least = _LEAST_REPETITION
     if slip.said.isalpha() or is_number(slip.source) or _BEGINNING.fullmatch(slip.said):
         least = 2
-    if slip.meant or len(slip.said) < least:
+    if slip.meant or len(slip.said) < least or not any(map(str.isalnum, slip.said)):  # as `../` does on purpose
         return False
     return slip.before.endswith(slip.said) or slip.behind.startswith(slip.said)
+
+
+def says_on(slip: Slip) -> bool:
+    """Returns whether the call says a part of the name three times or more, unless it is of signs or zeros alone."""
+    said, row = slip.said, slip.before + slip.said
+    if slip.meant or len(said) < _LEAST_REPETITION or not (any(map(str.isalpha, said)) or said.isdigit()):
+        return False
+    sizes = (size for size in range(1, len(said) // 2 + 1) if len(said) % size == 0)
+    return said.strip("0") != "" and any(row[:-size].endswith(said) for size in sizes)
 
 
 def misses_folder(slip: Slip) -> bool:

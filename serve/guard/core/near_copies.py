@@ -21,6 +21,7 @@ from serve.guard.core.derived_names import (
     is_stray_capital,
     is_torn_path,
     misses_folder,
+    says_on,
     says_twice,
 )
 from serve.guard.core.neighbours import Neighbours
@@ -134,7 +135,7 @@ class NearCopies:
         """Returns whether the prompt has the name in other capitals, or elsewhere the word that changed."""
         word, writing = slip.word, self._writing(slip.name)
         if (
-            any(holds(slip) for holds in (says_twice, misses_folder, is_stray_capital, is_torn_path))
+            any(holds(slip) for holds in (says_twice, says_on, misses_folder, is_stray_capital, is_torn_path))
             or (slip.swaps and not slip.said.isalnum())  # both words are there
             or (is_opaque(slip) and not word.isalpha())
             or not writing.has_uncased(word)

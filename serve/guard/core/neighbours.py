@@ -62,11 +62,14 @@ class Neighbours:
         return _swapped_tokens(self._name, self._head, len(self._name) - self._tail)
 
     def without_repetition(self) -> Iterator[str]:
-        """Yields the name with a part once that it says twice in a row, as far as the prompt may have it."""
+        """Yields the name with a part once that it says several times in a row, as far as the prompt may have it."""
         name, head = self._name, self._head
-        for size in range(TOKEN_CHARS, min(head, len(name) - head) + 1):
-            if name[head - size : head] == name[head : head + size]:
-                yield name[:head] + name[head + size :]
+        for size in range(1, min(head, len(name) - head) + 1):
+            part, end = name[head - size : head], head
+            while name.startswith(part, end):
+                end += size
+            if end - head >= TOKEN_CHARS:
+                yield name[:head] + name[end:]
 
     def with_one_slip(self) -> Iterable[Slip]:
         """Returns the slips that make the name of one in the prompt: the short ones, or else longer ones."""

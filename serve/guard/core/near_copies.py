@@ -118,7 +118,7 @@ class NearCopies:
         if nearest is None or nearest.size >= TOKEN_CHARS:
             if repeated := self._instead(name, neighbours.without_repetition()):
                 return (repeated,)
-            if may_have_two and (swapped := self._instead(name, neighbours.with_swapped_tokens())):
+            if may_have_two and (swapped := self._instead(name, neighbours.in_other_order())):
                 return (swapped,)
         if nearest is not None:
             return () if others and others[0].size == nearest.size else (nearest,)

@@ -57,9 +57,21 @@ class Neighbours:
         signs = re.escape("".join(sorted({sign for sign in self._name if sign.isascii() and not sign.isalnum()})))
         return re.compile(rf"[A-Za-z0-9\x80-\xff{signs}]*".encode())
 
-    def with_swapped_tokens(self) -> Iterator[str]:
-        """Yields the name with two tokens in each other's place, as far as the prompt may have it."""
-        return _swapped_tokens(self._name, self._head, len(self._name) - self._tail)
+    def in_other_order(self) -> Iterator[str]:
+        """Yields the name with two tokens in each other's place, and what has the same characters in another order.
+
+        The latter only where it begins or ends with what the prompt has of the name, at a few places.
+        """
+        name, head, tail = self._name, self._head, self._tail
+        yield from _swapped_tokens(name, head, len(name) - tail)
+        sought, data = _utf8(name), self._writing.data
+        part = name[:head] if head > tail else name[len(name) - tail :]
+        ahead = 0 if head > tail else len(sought) - len(_utf8(part))
+        places = self._few_places(part) if len(part) >= max(TOKEN_CHARS, len(name) // 4) else None
+        for at in places or ():
+            other = data[max(at - ahead, 0) : at - ahead + len(sought)]
+            if sum(other) == sum(sought) and sorted(other) == sorted(sought):
+                yield other.decode(errors="replace")
 
     def without_repetition(self) -> Iterator[str]:
         """Yields the name with a part once that it says several times in a row, as far as the prompt may have it."""

@@ -173,6 +173,25 @@ def test_tokens_in_each_others_place_are_suspected(name: str, source: str | None
     assert suspected(name) == source
 
 
+@pytest.mark.parametrize(
+    ("name", "said", "source"),
+    [
+        ("lettestar/middleware/base.py", "starlette/middleware/base.py", "starlette/middleware/base.py"),
+        (
+            "com/gfunctional/son/LimitTest.java",
+            "com/gson/functional/LimitTest.java",
+            "com/gson/functional/LimitTest.java",
+        ),
+        ("docs/contextreq.rst", "docs/reqcontext.rst, docs/index.rst", "docs/reqcontext.rst"),
+        ("src/pages/tadeup.tsx", "src/pages/update.tsx", "src/pages/update.tsx"),
+        ("CorpTech", "TechCorp", None),
+        ("docs/indices.rst", "docs/websockets.rst", None),
+    ],
+)
+def test_the_same_characters_in_another_order_are_suspected(name: str, said: str, source: str | None) -> None:
+    assert suspected(name, f"see {said} of it") == source
+
+
 def test_the_last_digits_of_a_number_may_come_before_the_three_that_precede_them() -> None:
     assert suspected("#W2376815", "order #W2378156") == "#W2378156"
     assert suspected("86322", "the zip code is 32286") == "32286"

@@ -58,6 +58,7 @@ _SPOKEN = re.compile(r"[^aeiouy]{0,3}([aeiouy]{1,3}[^aeiouy]{1,3})*[aeiouy]{1,3}
 _GROUPED = re.compile(r"[+(]?(?=(?:\D*\d){8})[\dA-Z][\dA-Z ()./-]{7,48}")
 _SYMBOL = re.compile(r"[\w.-]*\w")
 _WORD = re.compile(r"[^\W_]+")
+_JOINTS = "_-#"
 _PUNCTUATION = ".,:;!?"
 _DATE = (
     r"\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}([T ].*)?|\d{1,2}(:\d\d){1,2}|\d{4}-\d\d|(\d+[dhms]){2,}|[12]\d{3}[01]\d[0-3]\d"
@@ -115,7 +116,19 @@ def is_spaced(text: str) -> bool:
     if not space or " " in behind or not before or not behind:
         return False
     whole = before + behind
-    return _WHOLE.fullmatch(whole) is not None and is_place(whole)
+    return _WHOLE.fullmatch(whole) is not None and (is_place(whole) or _is_torn(before, behind))
+
+
+def _is_torn(before: str, behind: str) -> bool:
+    """Returns whether a space tears an identifier or a number apart, where people put none: `user_45 16`."""
+    whole = before + behind
+    if len(whole) < LEAST_CHARS or not any(map(str.isdigit, whole)):
+        return False
+    if before[-1] in _JOINTS or behind[0] in _JOINTS:
+        return True
+    if before[-1].isdigit() != behind[0].isdigit():
+        return digit_turns(whole) > 2 and is_random(whole) and not whole.isupper()
+    return "_" in whole or len(behind) <= 2 < len(before)
 
 
 def digit_turns(text: str) -> int:
@@ -246,7 +259,7 @@ def plain_spellings(name: str) -> Iterator[str]:
     plain = folded(name)
     if not plain.isascii():
         return
-    is_grouped = plain.upper() == plain  # digits and capitals, as of an IBAN: people write them either way
+    is_grouped = plain.upper() == plain and not is_spaced(plain)  # as an IBAN is: people write it either way
     joined = plain if is_grouped else plain.replace(" ", "")
     for spelling in (plain, joined):
         if spelling != name:

@@ -39,6 +39,7 @@ _FEW_VERSIONS = 3
 _ESCAPE = re.compile(r"(%|\\x)[\dA-Fa-f]?$")
 _VERSION = re.compile(
     r"\d+(\.\d+)+([-.]?(alpha|beta|a|b|rc|dev|post)\.?\d*)?|(?<=[@-])v\d+$|(?<=v)\d+(_\d+)+|0x0[\da-f]{5}|\d{4}-\d\d-\d\d"
+    r"|(?<![^\W_])([bvr]\d{4,5}$|([a-z]{2,3}\d{1,2}){2,}(?![^\W_]))"  # builds, and sizes: `b10434`, `dp4ep8`
 )
 _DIGIT = re.compile(r"\d")
 _BRANCHES = frozenset({"HEAD", "main", "master", "latest", "stable", "develop", "trunk"})
@@ -143,7 +144,7 @@ def is_stray_capital(slip: Slip) -> bool:
     if slip.said.casefold() != slip.meant.casefold() or not (word.islower() or word.isupper()):
         return False
     is_folder = "/" in slip.behind and source.count("/") > 1
-    if _is_host(source):
+    if _is_host(source) or (is_file(source) and slip.start > source.rfind(".")):
         return True
     if slip.size != 1:
         return is_folder
@@ -179,6 +180,8 @@ def _is_other_sign(slip: Slip) -> bool:
     said, meant, source = slip.said, slip.meant, slip.source
     if slip.size != 1 or not {said, meant} <= _SIGNS or not (slip.before and slip.behind):
         return False
+    if is_file(source) and ((meant == "." and slip.behind in ENDINGS) or (meant == "/" and not said)):
+        return True
     if not meant and not (slip.before[-1].isalnum() and slip.behind[0].isalnum()):
         return False
     if _is_host(source) or ("@" in source and meant):
@@ -252,7 +255,9 @@ def _has_stray_beginning(slip: Slip) -> bool:
         return False
     if "@" in slip.behind or _STROKE.search(slip.behind.rstrip("/\\")):
         return True
-    return is_opaque(slip) and not _letters(slip.source).isdigit()
+    if _letters(slip.source).isdigit():
+        return slip.source.count("-") > 1
+    return is_opaque(slip) or (slip.said.islower() and slip.source.isupper() and any(map(str.isdigit, slip.source)))
 
 
 def _is_cut(slip: Slip) -> bool:

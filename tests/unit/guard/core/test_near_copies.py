@@ -107,6 +107,7 @@ def suspected(name: Any, prompt: str = PROMPT, **others: Any) -> str | None:
         ("billing4f1c9.internal.example.com", "billing-4f1c9.internal.example.com"),
         ("billing-4f1c9.internal.example/com", "billing-4f1c9.internal.example.com"),
         ("serve/guardcore/choice.py", "serve/guard/core/choice.py"),
+        ("serve/guard/core/choice.PY", "serve/guard/core/choice.py"),
         ("serve/guard-core/choice.py", "serve/guard/core/choice.py"),
         ("serve/guard/core/choice-py", "serve/guard/core/choice.py"),
         ("mia.chen87@example-com", "mia.chen87@example.com"),
@@ -142,10 +143,38 @@ def test_one_slip_in_a_name_of_the_prompt_is_suspected(name: Any, source: str | 
 @pytest.mark.parametrize(
     ("name", "source"),
     [
+        ("docsindex.rst", "docs/index.rst"),
+        ("final_report-pdf", "final_report.pdf"),
+        ("final_report/pdf", "final_report.pdf"),
+        ("rama602-555-0831", "602-555-0831"),
+        ("intlHAT266", "HAT266"),
+        ("call show_item Zk3vQ81mXw0PbL7tR5yHm2Ac", "Zk3vQ81mXw0PbL7tR5yHn2Ac"),
+        ("docs_index.rst", None),
+        ("US602555083", None),
+        ("backup2024-05-01", None),
+        ("b10488", None),
+        ("gpu_tp2dp4ep8", None),
+    ],
+)
+def test_a_sign_or_letters_too_many_or_too_few_are_suspected_where_nobody_writes_so(
+    name: str, source: str | None
+) -> None:
+    said = "docs/index.rst final_report.pdf 602-555-0831 602555083 HAT266 2024-05-01 b10434 gpu_dp4ep8"
+    assert suspected(name, f"see {said} Zk3vQ81mXw0PbL7tR5yHn2Ac of it") == source
+
+
+@pytest.mark.parametrize(
+    ("name", "source"),
+    [
         ("models/kimi\u2011k3/config.json", "models/kimi-k3/config.json"),
         ("3f2a9c41\u201377d0\u20134e12\u20139b55\u2013c0ffee12ab90", "3f2a9c41-77d0-4e12-9b55-c0ffee12ab90"),
         ("serve/\u200bguard/core/guard.py", "serve/guard/core/guard.py"),
         ("yusuf_ross\u00adi_9620", "yusuf_rossi_9620"),
+        ("yusuf_ro ssi_9620", "yusuf_rossi_9620"),
+        ("yusuf_rossi_962 0", "yusuf_rossi_9620"),
+        ("#W23781 56", "#W2378156"),
+        ("+1-415- 555-0137", "+1-415-555-0137"),
+        ("1008292230 41", "100829223041"),
         ("serve/guard/core/ch\uff4fice.py", "serve/guard/core/choice.py"),
         ("serve/ guard/core/choice.py", "serve/guard/core/choice.py"),
         ("serve/guard/core/choice .py", "serve/guard/core/choice.py"),
@@ -206,6 +235,10 @@ def test_the_last_digits_of_a_number_may_come_before_the_three_that_precede_them
         ("../../../src/main.py", "../src/main.py"),
         ("121212", "12 and 1212 of them"),
         ("../../../../lib/util.py", "../../lib/util.py"),
+        ("9123 4567", "91234567"),
+        ("python 3.11", "python3.11"),
+        ("SW1A 1AA", "SW1A1AA"),
+        ("UA 1234", "UA1234"),
         ("10.10.10.107", "10.107"),
         ("#W2500000", "#W2500"),
         ("listUser", "userList"),

@@ -135,10 +135,10 @@ class NearCopies:
         """Returns whether the prompt has the name in other capitals, or elsewhere the word that changed."""
         word, writing = slip.word, self._writing(slip.name)
         if (
-            any(holds(slip) for holds in (says_twice, says_on, misses_folder, is_stray_capital, is_torn_path))
+            not writing.has_uncased(word)
+            or any(holds(slip) for holds in (says_twice, says_on, misses_folder, is_stray_capital, is_torn_path))
             or (slip.swaps and not slip.said.isalnum())  # both words are there
             or (is_opaque(slip) and not word.isalpha())
-            or not writing.has_uncased(word)
         ):
             return False
         return writing.says_uncased(slip.name) or (len(word) > _SHORT_WORD and writing.says_uncased(word))

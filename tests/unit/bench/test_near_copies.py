@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bench.drafted_slips import Vocabulary, found_shares, named, slips
-from bench.near_copies import KINDS, ROOT, SLIPS, edits, found_share, suspects
+from bench.near_copies import KINDS, PATHS, ROOT, SLIPS, edits, found_share, listing, suspects
 
 
 @pytest.mark.parametrize("slip", SLIPS.values(), ids=SLIPS)
@@ -22,6 +22,13 @@ def test_a_slip_changes_a_name_that_can_have_it(slip: Callable[[str, random.Rand
 @pytest.mark.parametrize("kind", ["path", "UUID", "call id", "ticket"])
 def test_most_slips_are_found(kind: str, slip: str) -> None:
     assert (found_share(kind, slip, 20) or 0) >= 0.9
+
+
+@pytest.mark.parametrize(("label", "path"), PATHS.items(), ids=PATHS)
+def test_paths_whose_cost_is_measured_are_what_their_label_says(label: str, path: str) -> None:
+    prompt = listing(100_000)
+    assert (path in prompt) == (label == "as written")
+    assert suspects(prompt, {"path": path}) == label.startswith("nearly")
 
 
 def test_names_that_cannot_have_a_slip_have_no_share() -> None:

@@ -24,6 +24,7 @@ from serve.stream.line import Stage
 from serve.telemetry.spans import fail
 
 KEEP_ALIVE_S = 5.0  # a stream is silent for no longer than twice this
+_UNBUFFERED = (b"x-accel-buffering", b"no")  # nginx gathers what passes through it unless it is told not to
 
 
 class KeepAlive:
@@ -226,7 +227,7 @@ class Exchange(Struct):
         if self.status:
             return
         opening = self.api.open(self)
-        await self.start(status, headers)
+        await self.start(status, [*headers, _UNBUFFERED])
         self.streaming = True
         if opening:
             await self.part(opening)

@@ -277,6 +277,16 @@ class TestFidelity:
         assert body == b"".join(frames)
         assert headers["content-type"].startswith("text/event-stream")
 
+    @pytest.mark.parametrize("more", [{}, {"tools": [TOOL]}], ids=["plain", "guarded"])
+    async def test_a_stream_asks_nginx_not_to_gather_it_and_a_whole_answer_does_not(self, more: dict[str, Any]) -> None:
+        frames = [frame(chunk({"content": "hi"})), frame(chunk({}, "stop")), DONE]
+        said = []
+        for stream, engine in ((True, streaming(frames)), (False, answering())):
+            async with running(config(), pools(engine, engine)) as stack:
+                _, headers, _ = await post(stack.url, {**CHAT, **more, "stream": stream})
+            said.append(headers.get("x-accel-buffering"))
+        assert said == ["no", None]
+
     async def test_what_is_private_does_not_reach_the_engine_and_the_rest_does(self) -> None:
         fast = answering()
         sent = {

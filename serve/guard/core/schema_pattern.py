@@ -34,7 +34,10 @@ _RANGES = {
 }  # fmt: skip
 _CLASS_STATES = {"d": 1, "w": 1, "s": 30, "D": _WIDE_STATES, "W": _WIDE_STATES, "S": 40}
 _CONTROLS = {"t": 9, "n": 10, "v": 11, "f": 12, "r": 13, "0": 0}
-_ANCHORS = {"b": r"\b", "B": r"\B", "A": r"\A", "Z": r"\z", "z": r"\z"}  # the last three are Python's
+ASCII = "(?-u:"
+"""Begins what is ASCII: words, at whose bounds ECMAScript has no other letters."""
+# The last three are Python's.
+_ANCHORS = {"b": rf"{ASCII}\b)", "B": rf"{ASCII}\B)", "A": r"\A", "Z": r"\z", "z": r"\z"}
 
 _HEX = re.compile(r"x([0-9A-Fa-f]{2})|u([0-9A-Fa-f]{4})|u\{([0-9A-Fa-f]{1,6})\}")
 _LOW_HALF = re.compile(r"\\u([Dd][C-Fc-f][0-9A-Fa-f]{2})")
@@ -74,7 +77,10 @@ def translate(pattern: str) -> Pattern:
     if reader.states > _MOST_STATES:
         raise UnjudgedError("a pattern with too many states")
     compile_s = _PATTERN_S + reader.states * (_LITERAL_STATE_S if reader.literal else _STATE_S)
-    return Pattern("".join(reader.out), reader.states, reader.regular, compile_s)
+    text = "".join(reader.out)
+    if not reader.regular:
+        text = text.replace(ASCII, "(?:")  # the engine that tries has no such flag: its words are Unicode's
+    return Pattern(text, reader.states, reader.regular, compile_s)
 
 
 class _Reader:

@@ -14,7 +14,7 @@ from typing import Any
 from urllib.parse import unquote, urljoin
 
 from serve.guard.core.schema_cost import SchemaPart, UnjudgedError
-from serve.guard.core.schema_pattern import Pattern, translate
+from serve.guard.core.schema_pattern import ASCII, Pattern, translate
 
 LATEST = 202012
 _DRAFTS = {
@@ -108,6 +108,8 @@ class Reading:
             defs[f"d{index}"], _ = self._read(target, 0, index)
         if not self.regular and any(part.unevaluated for part in self.parts):
             raise UnjudgedError("look-around beside unevaluated members")  # the validator has no limit for that
+        if not self.regular and any(ASCII in pattern.text for pattern in self._patterns.values()):
+            raise UnjudgedError("look-around beside bounds of words")  # which its engine does not know in ASCII
         self.plain: Any = {**root, "$defs": defs} if defs else root
 
     def spend(self, work_s: float) -> None:

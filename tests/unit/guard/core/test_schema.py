@@ -30,6 +30,7 @@ def mismatch(schema: Any, value: Any, *, strict: bool = False) -> str | None:
     [
         {"type": ["string", 123]},
         {"properties": {"city": {"pattern": "("}}},
+        {"properties": {"city": {"pattern": r"\bB"}, "days": {"pattern": "(?=2)"}}},
         {"properties": {"city": {"pattern": "a{99999999999}"}}},
         {"properties": {"city": {"minLength": "x"}}},
         {"properties": {"days": {"multipleOf": 0}}},

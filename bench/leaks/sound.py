@@ -116,6 +116,10 @@ QUOTATIONS: Mapping[str, Callable[[str], str]] = {
     "two fences": lambda text: f"Before:\n{_fence(text, note='diff')}\nafter:\n{_fence(text.upper() + text)}",
     "indented": lambda text: f"The file looks so:\n\n{_prefixed(text, '    ')}\n\nIt is short.",
     "quoted": lambda text: f"They wrote:\n\n{_prefixed(text, '> ')}\n\nThat is right.",
+    "in HTML": lambda text: f"The file looks so:\n\n<pre><code>{text}</code></pre>\n\nIt is short.",
+    "in a comment": lambda text: f"The page says:\n\n<!--\n{text}\n-->\n\nThat is right.",
+    "in LaTeX": lambda text: f"\\begin{{verbatim}}\n{text}\n\\end{{verbatim}}\n\nThat is all.",
+    "numbered": lambda text: "\n".join(f"{n:6}→{line}" for n, line in enumerate(text.splitlines(), 1)),
 }
 MENTIONS = (
     "Put the call between `<tool_call>` and `</tool_call>`, and each argument in `<parameter=name>`.",

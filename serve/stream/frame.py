@@ -388,7 +388,7 @@ class FrameReader:
         if not self._exact:
             rest = _with_lf(rest)
         if not _ENDS_FRAME.search(rest):
-            rest += BLANK_LINE
+            rest += b"\n" if rest.endswith(b"\n") else BLANK_LINE
         if self._edit is not None and not self._in_pieces:
             rest = self._edit(rest)
         return (Frame(rest, whole=not self._in_pieces),)

@@ -227,7 +227,7 @@ _STOP = STOP.removesuffix(b"\n\n")
         (_STOP + b"\n\ndata: [DONE]\n\n", _STOP + b"\n\ndata: [DONE]\n\n", True, False),
         (_STOP + b"\r\rdata: [DONE]\r\r", _STOP + b"\r\rdata: [DONE]\r\r", True, False),
         (_STOP + b"\n\ndata: [DONE]", _STOP + b"\n\ndata: [DONE]\n\n", True, False),
-        (_STOP + b"\n\ndata: [DONE]\r\n", _STOP + b"\n\ndata: [DONE]\r\n\n\n", True, False),
+        (_STOP + b"\n\ndata: [DONE]\r\n", _STOP + b"\n\ndata: [DONE]\r\n\n", True, False),
         (b'data: {"content":"data: [DONE]', b"", False, False),
         (b'data: {}\n\ndata: {"cho', b"data: {}\n\n", False, False),
         (b'data: {}\n\ndata: {"error":{"mess', b"data: {}\n\n", False, False),

@@ -231,7 +231,9 @@ def test_frames_up_to_the_limit_are_whole(length: int, crlf: bool, size: int) ->
         (b"data: {}\n\n", []),
         (b"data: {}\r\rdata: [DONE]\r\r", [b"data: [DONE]\r\r"]),
         (b"data: {}\n\ndata: [DONE]", [b"data: [DONE]\n\n"]),
-        (b"data: {}\n\ndata: [DONE]\r\n", [b"data: [DONE]\r\n\n\n"]),
+        (b"data: {}\n\ndata: [DONE]\n", [b"data: [DONE]\n\n"]),
+        (b"data: {}\n\ndata: [DONE]\r\n", [b"data: [DONE]\r\n\n"]),
+        (b"data: {}\n\ndata: [DONE]\r", [b"data: [DONE]\r\n\n"]),
         (b'data: {}\n\ndata: {"cho', [b'data: {"cho\n\n']),
     ],
 )

@@ -148,8 +148,11 @@ class ChoiceGuard:
         """Reports the texts that hold a lost call."""
         for name in TEXTS:
             if self._is_lost(name):
-                severity = Severity.SUSPECT if is_shown(self._texts.tail_of_leak(name)) else Severity.HARD
-                self.log.report(Outcome.MARKER_LEAK, f"markup in {name}", severity, once=True)
+                self._report_leak(name, is_certain=not is_shown(self._texts.tail_of_leak(name)))
+
+    def _report_leak(self, name: str, *, is_certain: bool) -> None:
+        severity = Severity.HARD if is_certain else Severity.SUSPECT
+        self.log.report(Outcome.MARKER_LEAK, f"markup in {name}", severity, once=True)
 
     def _is_lost(self, name: str) -> bool:
         """Returns whether a text holds a call that nothing that may follow would make right."""
@@ -208,8 +211,7 @@ class ChoiceGuard:
                 ready = self._texts.acquit(name)
                 steps.append(Step({name: ready}, None, self._take_tokens()))
             elif self.calls.begun and not self.cut and calls_a_tool(leak, self._expected.tools):
-                severity = Severity.SUSPECT if is_shown(leak) else Severity.HARD
-                self.log.report(Outcome.MARKER_LEAK, f"markup in {name}", severity, once=True)
+                self._report_leak(name, is_certain=not is_shown(leak))
         return steps
 
     def _is_draft(self, leak: str) -> bool:
@@ -240,8 +242,7 @@ class ChoiceGuard:
             silence = self._silence(self._reason or "stop")
             certain = is_call and ends_turn and calls_a_tool(leak, self._expected.tools)
             certain = certain or (silence is not None and silence[0] is Severity.HARD)
-            severity = Severity.HARD if certain else Severity.SUSPECT
-            self.log.report(Outcome.MARKER_LEAK, f"markup in {name}", severity, once=True)
+            self._report_leak(name, is_certain=certain)
         return [] if self.log.blocked else [Step({name: self._view.feed_text(name, leak)}, None, self._take_tokens())]
 
     def _take_rescued(self, rescued: Rescued) -> list[Step]:

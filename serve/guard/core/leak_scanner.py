@@ -399,7 +399,7 @@ class _Quotation:
 
     @property
     def _opened(self) -> str:
-        """What ends the code that the present line opens; nothing if it ends there or there is none."""
+        """The end of the code that the present line opens; empty if it ends there or there is none."""
         if (opening := _BLOCK.match(self._begin)) is None:
             return ""
         end = _ELEMENTS.get(opening[1])

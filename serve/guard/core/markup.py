@@ -148,7 +148,7 @@ ENDS = {
 """The beginning that each end ends, without its bracket: `<function name="f">` begins a function, too."""
 _SAME_END = {"<|tool_call_begin": "<|tool_call_start|>", "<|im_start": "<|im_middle|>"}  # LFM2's calls, Kimi's turns
 OTHER_BEGINS = {begin: begin.replace("｜", "|") for begin in ENDS.values() if "｜" in begin} | _SAME_END
-"""What else begins a thing, as `ENDS` names it: another spelling, or another format's marker with the same end."""
+"""The other beginning of a thing, beside that in `ENDS`: another spelling, or another format with the same end."""
 CANONICAL = _canonical((*_OLD, *RARE_OPENERS, *COMMON_OPENERS, *_PARTS, *PROMPTED_THOUGHTS, *ENDS))
 """The marker that each spelling means."""
 COMMON = frozenset((*COMMON_OPENERS, *_ENDS_OF_COMMON))

@@ -17,7 +17,6 @@ from serve.access import oidc
 from serve.access.key_file import KeyRow, TenantRow, read_key_file
 from serve.config.gateway import GatewayConfig
 from serve.config.guard import GuardConfig
-from serve.config.quarantine import QuarantineConfig
 from serve.guard import transcript
 from serve.guard.core import json_prefix, rescue, schema_cost
 from serve.limits import accounts, bucket, usage
@@ -58,11 +57,9 @@ def test_every_example_of_the_configuration_can_be_loaded() -> None:
         GatewayConfig.parse(part, path)
 
 
-def test_the_settings_on_the_pages_of_guard_and_quarantine_are_the_defaults() -> None:
+def test_the_settings_on_the_page_of_the_guard_are_the_defaults() -> None:
     (guard,) = (each["models"]["kimi"]["guard"] for each in examples(ROOT / "docs/explanation/guard.md"))
     assert guard == asdict(GuardConfig())
-    (quarantine,) = (each["quarantine"] for each in examples(ROOT / "docs/explanation/quarantine.md"))
-    assert quarantine == asdict(QuarantineConfig())
 
 
 def test_defaults_in_prose_are_those_of_the_configuration() -> None:

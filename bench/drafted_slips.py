@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 
 from bench.near_copies import ROOT, Call, edits, gold_calls, suspects, tau2_calls
 from bench.public import bfcl
+from serve.engine.kimi_tokenizer import KimiTokenizer
 from serve.guard.core.argument_names import names_in
-from serve.tokenizer.kimi import KimiTokenizer
 
 _COMMITS = 60
 

@@ -12,7 +12,7 @@ from tokenizers import Tokenizer
 
 from models import values
 from models.dialogues import Call, Dialogue
-from serve.tokenizer import KimiTokenizer
+from serve.engine.kimi_tokenizer import KimiTokenizer
 
 ROOT = Path(__file__).parent
 _THINKING_SWITCH = {"tiny-kimi": "thinking", "tiny-qwen": "enable_thinking"}

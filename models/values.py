@@ -7,7 +7,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from serve.tokenizer.kimi import RANKS_FILE, read_ranks
+from serve.engine.kimi_tokenizer import RANKS_FILE, read_ranks
 
 SYLLABLES = [
     "to",

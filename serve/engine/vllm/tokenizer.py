@@ -16,9 +16,14 @@ from transformers.utils.chat_template_utils import render_jinja_template
 from vllm.renderers.registry import RENDERER_REGISTRY
 from vllm.tokenizers.registry import TokenizerRegistry
 
-from serve.tokenizer import KimiTokenizer
-from serve.tokenizer.escaping import escape, unescaped_parts
-from serve.tokenizer.kimi import CONFIG_FILE, RANKS_FILE, TokenizerFileError
+from serve.engine.kimi_tokenizer import (
+    CONFIG_FILE,
+    RANKS_FILE,
+    KimiTokenizer,
+    TokenizerFileError,
+    escape,
+    unescaped_parts,
+)
 
 MODE = "specgate_kimi"
 TEMPLATE_FILE = "chat_template.jinja"

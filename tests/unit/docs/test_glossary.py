@@ -34,7 +34,7 @@ RETIRED_MODULES = {
     "serve.launch": "apart layers shapes",
     "serve.load": "trials",
     "serve.quarantine": "judge",
-    "serve.tokenizer": "guard",
+    "serve.tokenizer": "escaping guard kimi",
     "policies": "turns",
 }
 RETIRED_WORDS = re.compile(r"\b(anew|sieve|judgements?|wish(?:es)?|twins?|glance)\b", re.IGNORECASE)

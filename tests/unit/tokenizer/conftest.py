@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from models.vocabulary import KIMI_NAMED
-from serve.tokenizer import KimiTokenizer, SpecialToken
+from serve.engine.kimi_tokenizer import KimiTokenizer, SpecialToken
 
 BASE_SIZE = 163_584
 PUBLISHED = Path(os.environ.get("SPECGATE_KIMI_VOCABULARY") or Path(__file__).parents[4] / "shared" / "kimi_vocabulary")

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from serve.tokenizer import KimiTokenizer, TokenIdError
+from serve.engine.kimi_tokenizer import KimiTokenizer, TokenIdError
 
 FOLDER = Path(os.environ.get("SPECGATE_CONFORMANCE", Path(__file__).parents[4] / "shared" / "conformance"))
 FILE = FOLDER / "kimi_tokenizer.jsonl"

@@ -3,8 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serve.tokenizer import KimiTokenizer
-from serve.tokenizer.escaping import MARK, escape, unescaped_parts
+from serve.engine.kimi_tokenizer import MARK, KimiTokenizer, escape, unescaped_parts
 
 TEXT = st.lists(st.sampled_from([*"<|im_end>[EOS]ab", MARK, "<|im_end|>", "[EOS]", "</think>"])).map("".join)
 

@@ -7,8 +7,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serve.tokenizer import KimiTokenizer, SpecialToken, TokenIdError
-from serve.tokenizer.kimi import CHUNK_CHARS, RUN_CHARS, TokenizerFileError, complete_block, read_ranks
+from serve.engine.kimi_tokenizer import (
+    CHUNK_CHARS,
+    RUN_CHARS,
+    KimiTokenizer,
+    SpecialToken,
+    TokenIdError,
+    TokenizerFileError,
+    complete_block,
+    read_ranks,
+)
 
 FACTS = {
     "[BOS]": 163584, "[EOS]": 163585, "<|im_end|>": 163586, "<|im_user|>": 163587, "<|im_assistant|>": 163588,

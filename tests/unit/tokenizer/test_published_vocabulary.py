@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from serve.engine.kimi_tokenizer import KimiTokenizer
 from serve.parsing import GRAMMARS
-from serve.tokenizer import KimiTokenizer
 
 FOLDER = Path(os.environ.get("SPECGATE_CONFORMANCE") or Path(__file__).parents[4] / "shared" / "conformance")
 

@@ -14,7 +14,7 @@ with warnings.catch_warnings():
     from serve.engine.vllm import tokenizer as vllm_tokenizer
     from serve.engine.vllm.tokenizer import MODE, VllmKimiTokenizer
 
-from serve.tokenizer.kimi import TokenizerFileError
+from serve.engine.kimi_tokenizer import TokenizerFileError
 
 FOLDER = Path(__file__).parents[4] / "models" / "tiny-kimi"
 

@@ -1,6 +1,10 @@
 """The tokenizer of Kimi K2.x on tiktoken, total over all declared ids; and the files of its vocabulary.
 
 Byte ranks come first, then a block of 256 reserved ids, some of them named.
+
+A chat template renders what it writes and what users typed into one string, in which a user's `<|im_end|>` looks like
+the template's own. So a mark is put after every character in the caller's strings that could begin a special token, and
+removed after the special tokens have been found.
 """
 
 import base64
@@ -8,10 +12,10 @@ import binascii
 import functools
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import tiktoken
 
@@ -41,6 +45,10 @@ CHUNK_CHARS = 400_000
 RUN_CHARS = 25_000
 _RUN = re.compile(rf"\s{{1,{RUN_CHARS}}}|\S{{1,{RUN_CHARS}}}")
 _LONG_RUN = re.compile(rf"\s{{{RUN_CHARS + 1}}}|\S{{{RUN_CHARS + 1}}}")
+# A Unicode noncharacter: no text holds it, and if one does it is marked too, so nothing is lost.
+MARK = "\U0010fffe"
+_MARK_AFTER = re.compile(f"([<[{MARK}]){MARK}")
+_MARKED = {ord(char): char + MARK for char in ("<", "[", MARK)}
 
 
 def _byte_alphabet() -> dict[int, str]:
@@ -271,3 +279,25 @@ def complete_block(base_size: int, named: Mapping[int, SpecialToken]) -> dict[in
     if len({token.text for token in tokens.values()}) != RESERVED_COUNT:
         raise TokenizerFileError("two ids of the reserved block have the same name")
     return tokens
+
+
+def escape(value: Any) -> Any:
+    """Returns a copy of a JSON-like value in which no string can begin a special token."""
+    if isinstance(value, str):
+        return value.translate(_MARKED)
+    if isinstance(value, dict):
+        return {escape(key): escape(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [escape(item) for item in value]
+    return value
+
+
+def unescaped_parts(rendered: str, split_special: Callable[[str], list[str]]) -> Iterator[tuple[str, bool]]:
+    """Splits a rendered prompt into (text, is a special token), without marks. Every second part of what
+    `split_special` returns is the name of a special token.
+    """
+    for index, part in enumerate(split_special(rendered)):
+        if index % 2:
+            yield part, True
+        elif part:
+            yield _MARK_AFTER.sub(r"\1", part), False

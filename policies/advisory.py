@@ -19,7 +19,7 @@ from packaging.version import InvalidVersion, Version
 from policies.classes import masks_of
 from policies.errors import PolicyError
 from policies.facts import UNKNOWN, PoolFacts
-from policies.model_names import owner, short_name
+from policies.model_families import owner, short_name
 
 Test = Callable[[Any], bool | None]
 

@@ -9,7 +9,7 @@ from packaging.version import Version
 from policies.command_line import EngineCommand
 from policies.engine_args import chosen_runner, default_runner, facts_from_engine_args, falls_back_to_v1
 from policies.facts import TOLD, UNKNOWN, PoolFacts, Scalar, method_of
-from policies.model_names import NamedModel, model_of, short_name, variant_of
+from policies.model_families import NamedModel, model_of, short_name, variant_of
 from policies.vllm_options import full_names
 
 MODEL, POOL = "model", "engine"

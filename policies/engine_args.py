@@ -12,7 +12,7 @@ from packaging.version import InvalidVersion, Version
 
 from policies.errors import PolicyError
 from policies.facts import UNKNOWN, PoolFacts, Scalar, checked, method_of
-from policies.model_names import variant_of
+from policies.model_families import variant_of
 from policies.vllm_options import KNOWN, full_names
 
 # GDN, KDA, Mamba and other recurrent layers; a config that forgets `hybrid: true` must not lose those advisories.

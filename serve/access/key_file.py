@@ -19,9 +19,9 @@ from pydantic import (
 from serve.access.key_record import KeyRecord, SecretHash
 from serve.access.principal import NO_LIMITS, Tenant
 from serve.config.access import ModelPattern, RequestPriority, RightName, TenantName
-from serve.config.layers import RepeatedKeyError, parse_yaml
 from serve.config.rate_limits import Limits
 from serve.config.regular_file import read_regular
+from serve.config.yaml_files import RepeatedKeyError, parse_yaml
 from serve.errors import ConfigError
 
 _PREFIX = "sha256:"

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from serve.cli.output import console
-from serve.config import layers
+from serve.config import yaml_files
 from serve.config.exposure import listening_host, open_gateway
 from serve.config.gateway import GatewayConfig, args_of
 from serve.errors import ConfigError
@@ -57,7 +57,7 @@ def deploy(
     if not accept_hazards and (openness := open_gateway(parsed.access, listening_host(document))):
         raise ConfigError(f"{config}: {openness}; --accept-hazards deploys it anyway")
     if dry_run:
-        sys.stdout.write(layers.dump(split_applications(document)))
+        sys.stdout.write(yaml_files.dump(split_applications(document)))
         return
     submit.submit(document, url, say)
     say(f"sent {config} to {url}")

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from serve.cli.output import FOUND, Json, console, print_finding, print_json
-from serve.config import layers
+from serve.config import yaml_files
 from serve.config.exposure import listening_host
 from serve.errors import ConfigError
 from serve.tools.decider import Decider
@@ -42,7 +42,7 @@ def doctor(
     else:
         assert config is not None
         decider = Decider.load(config)
-        report = examine(decider, listening_host(layers.read(config)), try_store(decider.config))
+        report = examine(decider, listening_host(yaml_files.read(config)), try_store(decider.config))
     if as_json:
         print_json(report)
     elif command:

@@ -15,7 +15,7 @@ from rich.text import Text
 from policies.facts import UNKNOWN
 from serve.cli.output import FOUND, Json, console, print_json
 from serve.cli.serve import Serving, run_here, with_serving
-from serve.config import layers
+from serve.config import yaml_files
 from serve.config.gateway import GatewayConfig, args_of
 from serve.config.pool import check_url
 from serve.discovery.asking import ask_engine, why_no_answer
@@ -157,7 +157,7 @@ def _in_config(
     path: Path, described: Description, facts: Sequence[StatedFact], keys: Sequence[str], active: bool
 ) -> tuple[FrontReport, GatewayConfig]:
     """Asks the engines of a configuration's remote pools, and completes it."""
-    args = args_of(layers.read(path), path)
+    args = args_of(yaml_files.read(path), path)
     config = GatewayConfig.parse(args, path)
     key_names = _key_names(keys, [url for *_, pool in config.each_pool() for url in pool.addresses])
     asked = asyncio.run(_asked_of_config(config, key_names, active))

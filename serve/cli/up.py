@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from serve.cli.output import FOUND, Json, console, print_finding, print_json
-from serve.config import layers
+from serve.config import yaml_files
 from serve.errors import ConfigError
 from serve.launch.check import CheckReport, check_file
 from serve.launch.cluster_file import ClusterFinding
@@ -66,7 +66,7 @@ def _complete(cluster: Path) -> Path:
         return cluster
     _RENDERED.mkdir(exist_ok=True)
     target = _RENDERED / f"{cluster.stem}.yaml"
-    target.write_text(layers.dump(layers.read(cluster)), encoding="utf-8")
+    target.write_text(yaml_files.dump(yaml_files.read(cluster)), encoding="utf-8")
     console().print(f"wrote {target}{os.linesep}stop the cluster with `ray down {target}`")
     return target
 

@@ -13,11 +13,11 @@ from policies.engine_args import facts_from_engine_args
 from policies.facts import UNKNOWN
 from policies.policy import Mode
 from policies.qualification import Unqualified
-from serve.config import layers
+from serve.config import yaml_files
 from serve.config.access import AccessConfig, ReservedClass
 from serve.config.exposure import unspoken_tls
 from serve.config.grammar import raw_text_problems, resolved
-from serve.config.names import ModelNames, ambiguous
+from serve.config.model_names import ModelNames, ambiguous
 from serve.config.pool import Count, ModelConfig, Name, PoolConfig, Seconds, _Strict
 from serve.config.problems import problems_of
 from serve.config.quarantine import EchoConfig, QuarantineConfig
@@ -302,12 +302,12 @@ class GatewayConfig(_Strict):
     def load(cls, path: str | Path) -> Self:
         """Loads a Serve config file (the `args` of its application) or a file with the gateway config alone.
 
-        A file may extend another one; see `serve.config.layers`.
+        A file may extend another one; see `serve.config.yaml_files`.
 
         Raises:
             ConfigError: The file can't be read, or its content is not valid.
         """
-        return cls.parse(args_of(layers.read(path), path), path)
+        return cls.parse(args_of(yaml_files.read(path), path), path)
 
     @classmethod
     def parse(cls, args: Mapping[str, Any], source: str | Path = "config") -> Self:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from policies import PoolFacts
-from policies.model_names import short_name, variant_of
+from policies.model_families import short_name, variant_of
 from policies.vllm_options import KNOWN, full_names
 from serve.config.gateway import GatewayConfig
 from serve.config.pool import ModelConfig, PoolConfig

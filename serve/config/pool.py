@@ -9,7 +9,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validat
 from policies.facts import UNKNOWN
 from policies.vllm_options import full_names
 from serve.config.guard import GuardConfig
-from serve.config.names import STAR
+from serve.config.model_names import STAR
 from serve.config.secret import Secret
 from serve.parsing import GRAMMARS
 

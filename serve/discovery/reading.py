@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from packaging.version import InvalidVersion, Version
 
 from policies.facts import UNKNOWN, method_of
-from policies.model_names import model_of, variant_of
+from policies.model_families import model_of, variant_of
 from serve.discovery.finding import Confidence, Finding, part, shared
 from serve.parsing.families import find_grammar, grammars_by_markup
 

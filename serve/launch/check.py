@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from serve.config import layers
+from serve.config import yaml_files
 from serve.config.exposure import is_loopback, listening_host, open_gateway
 from serve.config.gateway import GatewayConfig, args_of
 from serve.config.pool import HOSTED, ModelConfig, PoolConfig
@@ -99,7 +99,7 @@ def check_file(path: str | Path) -> CheckReport:
     Raises:
         ConfigError: The file is not YAML, or a start command in it can't be read.
     """
-    document = layers.read(path)
+    document = yaml_files.read(path)
     findings = list(file_findings(document))
     nodes = nodes_of(document)
     remote = deployed_config(document)

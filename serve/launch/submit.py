@@ -12,7 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from serve.config import layers
+from serve.config import yaml_files
 from serve.config.gateway import GatewayConfig, args_of
 from serve.config.pool import HOSTED
 from serve.engine.kinds import kind_of
@@ -47,7 +47,7 @@ def serve_document(path: str | Path) -> dict[str, Any]:
     Raises:
         ConfigError: Ray Serve would reject it, or would silently ignore a part of it.
     """
-    document = layers.read(path)
+    document = yaml_files.read(path)
     if "applications" not in document:
         raise ConfigError(f"{path} is the gateway's part alone; a Serve config has it as an application's `args`")
     config = GatewayConfig.parse(args_of(document, path), path)

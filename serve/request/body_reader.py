@@ -7,7 +7,7 @@ from msgspec import UNSET, Struct
 
 from policies import RequestFeatures
 from serve.config.gateway import GatewayConfig, RequestsConfig
-from serve.config.names import ModelNames
+from serve.config.model_names import ModelNames
 from serve.errors import InvalidRequestError
 from serve.request.client_json import LARGE_BYTES, check_density, mend
 from serve.request.completion import (

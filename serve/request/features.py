@@ -11,7 +11,7 @@ from msgspec import UNSET, Raw
 from policies import RequestFeatures
 from serve.config.gateway import GatewayConfig
 from serve.config.grammar import thinking_default
-from serve.config.names import ModelNames
+from serve.config.model_names import ModelNames
 from serve.errors import InvalidRequestError, ModelNotFoundError
 from serve.parsing.families import USUAL, Thinking, thinking_of
 from serve.request.beside import LONG_BODY_BYTES

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from lab.sim.app import build_sim_app
 from lab.sim.settings import SimSettings
 from serve.cli.main import app
-from serve.config import layers
+from serve.config import yaml_files
 from serve.config.gateway import GatewayConfig, args_of
 from serve.gateway.ingress import GatewayReplica
 
@@ -138,7 +138,7 @@ def test_a_cheap_command_does_what_the_page_says(
 async def laptop() -> AsyncIterator[str]:
     """The gateway of `deploy/laptop.yaml` with simulated engines in place of vLLM's; yields its URL."""
     path = ROOT / "deploy" / "laptop.yaml"
-    args = args_of(layers.read(path), path)
+    args = args_of(yaml_files.read(path), path)
     args["quarantine"] = {"reference_share": 0}
     async with AsyncExitStack() as running:
         for name, model in args["models"].items():

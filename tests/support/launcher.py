@@ -16,7 +16,7 @@ from pathlib import Path
 import psutil
 import yaml
 
-from serve.config import layers
+from serve.config import yaml_files
 from serve.launch.local import node_environment
 from serve.launch.ports import free_port
 
@@ -97,7 +97,7 @@ class Launcher:
             "file_mounts": {"~/loopback": str(sent)},
         }
         file = self._folder / "cluster.yaml"
-        file.write_text(yaml.safe_dump(layers.overlay(layers.read(HERE / "loopback.yaml"), specifics)))
+        file.write_text(yaml.safe_dump(yaml_files.overlay(yaml_files.read(HERE / "loopback.yaml"), specifics)))
         return file
 
     def ray(self, *arguments: str, timeout_s: float) -> str:

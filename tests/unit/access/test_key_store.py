@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
 from support.clock import ManualClock
 
+from serve.access.grants import LOCAL
 from serve.access.key_file import KeyTerms, TenantRow
 from serve.access.key_record import IssuedKey, KeyRecord
 from serve.access.key_ring import KeyRing
 from serve.access.key_store import FILE_NAME, KeyStore
 from serve.access.principal import Principal, Tenant
-from serve.access.rights import LOCAL
 from serve.access.token import is_token
 from serve.errors import InsufficientScopeError, InvalidApiKeyError, InvalidRequestError
 

@@ -11,10 +11,10 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from jwt.algorithms import ECAlgorithm, RSAAlgorithm
 
+from serve.access.grants import check_grant
 from serve.access.key_record import KeyRecord
 from serve.access.oidc import TokenVerifier, fetch_provider_keys, read_provider_keys
 from serve.access.principal import Principal, Tenant
-from serve.access.rights import check_grant
 from serve.config.access import OidcConfig
 from serve.errors import ConfigError, InsufficientScopeError, InvalidApiKeyError, SharedStateError
 

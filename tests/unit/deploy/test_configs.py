@@ -7,7 +7,7 @@ import pytest
 
 from policies import engine_args
 from serve.app import build
-from serve.config import layers
+from serve.config import yaml_files
 from serve.config.gateway import GatewayConfig
 from serve.launch.submit import serve_document
 from serve.tools.decider import Decider
@@ -17,7 +17,7 @@ DEPLOY = Path(__file__).parents[3] / "deploy"
 CONFIGS = [
     path
     for path in sorted([*DEPLOY.glob("*.yaml"), *DEPLOY.glob("overlays/*.yaml")])
-    if "applications" in layers.read(path)
+    if "applications" in yaml_files.read(path)
 ]
 
 

@@ -10,7 +10,7 @@ import jsonschema
 import pytest
 import yaml
 
-from serve.config import layers
+from serve.config import yaml_files
 from serve.config.gateway import AdminConfig, GatewayConfig
 from serve.launch.cluster_file import FLAGS
 from serve.launch.submit import split_applications
@@ -73,7 +73,7 @@ def test_an_overlay_builds_to_a_valid_service_and_its_companions(
 def test_a_manifest_serves_what_its_config_says(manifest: str, config: str) -> None:
     spec = yaml.safe_load((KUBERAY / manifest).read_text())["spec"]
     document = yaml.safe_load(spec["serveConfigV2"])
-    assert document == split_applications(layers.read(ROOT / "deploy" / config)), "run `make kuberay`"
+    assert document == split_applications(yaml_files.read(ROOT / "deploy" / config)), "run `make kuberay`"
 
 
 def test_head_and_workers_start_ray_with_the_data_plane_s_flags() -> None:

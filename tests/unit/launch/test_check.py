@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from policies import engine_args
-from serve.config import layers
+from serve.config import yaml_files
 from serve.errors import ConfigError
 from serve.launch.check import CheckReport, Demand, check_file, place, why_unplaced
 from serve.launch.cluster_file import Node, deployed_config, local_path, nodes_of, shared_memory_gib, start_commands
@@ -38,7 +38,7 @@ def check(tmp_path: Path) -> Check:
             args = {"applications": [{"name": "specgate", "args": served}]}
             config.write_text(yaml.safe_dump({"extends": str(base), **args}))
             deploy = f"specgate deploy --config {config} --no-wait"
-            start = layers.read("cluster.yaml")["head_start_ray_commands"][1]
+            start = yaml_files.read("cluster.yaml")["head_start_ray_commands"][1]
             layer = {"head_start_ray_commands": [start, deploy], **layer}
         path = tmp_path / "cluster.yaml"
         path.write_text(yaml.safe_dump({"extends": str(ROOT / "cluster.yaml"), **layer}))
@@ -54,12 +54,12 @@ def errors(report: CheckReport) -> list[str]:
 @pytest.mark.parametrize(("host", "is_refused"), [(None, False), ("0.0.0.0", False), ("127.0.0.8", True)])
 def test_a_head_that_nobody_else_reaches_is_refused(tmp_path: Path, host: str | None, is_refused: bool) -> None:
     """Ray itself listens on all addresses where a Serve config names none."""
-    served = layers.read(ROOT / "deploy" / "h20-kimi-qwen.yaml") | {"http_options": {"host": host} if host else {}}
-    (tmp_path / "served.yaml").write_text(layers.dump(served))
-    start = layers.read("cluster.yaml")["head_start_ray_commands"][1]
+    served = yaml_files.read(ROOT / "deploy" / "h20-kimi-qwen.yaml") | {"http_options": {"host": host} if host else {}}
+    (tmp_path / "served.yaml").write_text(yaml_files.dump(served))
+    start = yaml_files.read("cluster.yaml")["head_start_ray_commands"][1]
     deploy = f"specgate deploy --config {tmp_path / 'served.yaml'}"
     layer = {"extends": str(ROOT / "cluster.yaml"), "head_start_ray_commands": [start, deploy]}
-    (tmp_path / "cluster.yaml").write_text(layers.dump(layer))
+    (tmp_path / "cluster.yaml").write_text(yaml_files.dump(layer))
     told = [each for each in errors(check_file(tmp_path / "cluster.yaml")) if each.startswith("http_options.host")]
     assert bool(told) is is_refused
 
@@ -76,7 +76,7 @@ def test_what_ships_works_but_for_its_placeholders(path: Path) -> None:
 
 @pytest.mark.parametrize("overlay", ["k25", "k2-thinking-nvfp4", "qwen-one-node"])
 def test_the_other_models_fit_the_same_nodes(check: Check, overlay: str) -> None:
-    start = layers.read("cluster.yaml")["head_start_ray_commands"][1]
+    start = yaml_files.read("cluster.yaml")["head_start_ray_commands"][1]
     deploy = f"specgate deploy --config /etc/specgate/overlays/{overlay}.yaml"
     report = check({"head_start_ray_commands": [start, deploy]})
     assert errors(report) == []
@@ -90,7 +90,7 @@ def test_each_kimi_gets_a_node_and_both_qwen_share_one() -> None:
 
 
 def test_the_file_itself_is_read() -> None:
-    document = layers.read(ROOT / "cluster.yaml")
+    document = yaml_files.read(ROOT / "cluster.yaml")
     assert deployed_config(document) == "/etc/specgate/h20-kimi-qwen.yaml"
     assert local_path(document, "/etc/specgate/overlays/k25.yaml") == Path("deploy/overlays/k25.yaml")
     assert [node.resources.get("GPU") for node in nodes_of(document)] == [0, 8, 8, 8]
@@ -134,10 +134,10 @@ def test_a_mistake_in_the_cluster_file_is_told(check: Check, layer: dict[str, An
 
 @pytest.mark.parametrize("role", ["head", "worker"])
 def test_nodes_that_start_without_a_token_are_a_warning(check: Check, role: str) -> None:
-    shared = layers.read("cluster.yaml")["docker"]["run_options"]
+    shared = yaml_files.read("cluster.yaml")["docker"]["run_options"]
     without = [option for option in shared if "RAY_AUTH_MODE" not in option]
     other = {"head": "worker", "worker": "head"}[role]
-    options = layers.read("cluster.yaml")["docker"][f"{other}_run_options"]
+    options = yaml_files.read("cluster.yaml")["docker"][f"{other}_run_options"]
     report = check(
         {"docker": {"run_options": without, f"{other}_run_options": [*options, "--env RAY_AUTH_MODE=token"]}}
     )
@@ -159,7 +159,7 @@ def test_a_token_that_is_not_there_yet_is_told_with_the_command_that_makes_it(
 
 
 def test_a_variable_that_docker_takes_from_its_caller_is_no_mistake(check: Check) -> None:
-    shared = layers.read("cluster.yaml")["docker"]["run_options"]
+    shared = yaml_files.read("cluster.yaml")["docker"]["run_options"]
     assert errors(check({"docker": {"run_options": [*shared, "--env HF_TOKEN"]}})) == []
 
 

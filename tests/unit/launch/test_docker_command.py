@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from ray.autoscaler._private.docker import docker_start_cmds
 
-from serve.config import layers
+from serve.config import yaml_files
 
 ROOT = Path(__file__).parents[3]
 CLUSTERS = [ROOT / "cluster.yaml", *sorted((ROOT / "deploy" / "cluster").glob("*.yaml"))]
@@ -17,7 +17,7 @@ DOCKER = shutil.which("docker")
 
 
 def command(path: Path, role: str) -> list[str]:
-    document = layers.read(path)
+    document = yaml_files.read(path)
     docker = document["docker"]
     options = [*docker.get("run_options", []), *docker.get(f"{role}_run_options", [])]
     line = docker_start_cmds(

@@ -27,7 +27,7 @@ from policies import (
 from policies.advisory import LastCheck, check_conditions, cut_texts, parse_advisory, unknowns, unmet
 from policies.classes import BIT, IMPLIED, masks_of
 from policies.freshness import NEWER_ENGINE, age_days, newer_engine, newest_checked, stale
-from policies.model_names import short_name
+from policies.model_families import short_name
 
 GOOD = {
     "id": "some-id",

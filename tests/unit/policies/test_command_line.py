@@ -11,7 +11,7 @@ from policies import PolicyError, facts_from_engine_args, load_advisories, sglan
 from policies.command_facts import facts_of_command, stated_by
 from policies.command_line import read_command
 from policies.freshness import newest_checked
-from policies.model_names import model_of
+from policies.model_families import model_of
 
 PUBLIC = yaml.safe_load((Path(__file__).parent / "public_commands.yaml").read_text(encoding="utf-8"))
 

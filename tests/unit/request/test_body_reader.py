@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from serve.config.gateway import RequestsConfig
-from serve.config.names import ModelNames
+from serve.config.model_names import ModelNames
 from serve.errors import InvalidRequestError
 from serve.request.body_reader import RequestReader, put_own_name, take_suffix
 from serve.request.completion import parse

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from serve.access.grants import LOCAL, check_grant, check_manages, check_shares, shared_by
 from serve.access.key_record import KeyRecord
 from serve.access.principal import Principal, Tenant
-from serve.access.rights import LOCAL, check_grant, check_manages, check_shares, shared_by
 from serve.config.rate_limits import Limits
 from serve.errors import InsufficientScopeError
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serve.config.gateway import GatewayConfig
-from serve.config.names import ModelNames, ambiguous
+from serve.config.model_names import ModelNames, ambiguous
 from serve.errors import ConfigError
 
 PART = st.text("ab-", max_size=3)

@@ -1,4 +1,4 @@
-"""YAML files that extend one another: a variant names its base and holds the differences only."""
+"""YAML files as people write them; one may extend another: a variant names its base and holds the differences only."""
 
 from collections.abc import Mapping
 from pathlib import Path

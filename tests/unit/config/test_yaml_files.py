@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serve.config.layers import overlay, read
+from serve.config.yaml_files import overlay, read
 from serve.errors import ConfigError
 
 SCALARS = st.one_of(st.booleans(), st.integers(), st.text(max_size=3))

@@ -17,6 +17,7 @@ from serve.config.secret import Secret
 
 Number = Annotated[int, Ge(1)]
 Weight = Annotated[float, Ge(0)]
+TOKENS_PER_IMAGE = 1000  # what most cost, whatever the size of their files
 _SCHEMES = {"redis": "redis", "rediss": "rediss", "valkey": "redis", "valkeys": "rediss"}
 
 
@@ -161,5 +162,5 @@ class RateLimitsConfig:
     burst_s: Annotated[float, Gt(0)] = 30.0
     output_caps: Mapping[str, Number] = field(default_factory=dict)
     output_cap: Number = 8192
-    tokens_per_image: Number = 1000
+    tokens_per_image: Number = TOKENS_PER_IMAGE
     store: StoreConfig | None = None

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from serve.config.rate_limits import TOKENS_PER_IMAGE
 from serve.errors import EngineError, encode_json
 from serve.guard.core import LIVE_NOTE, stop_of
 from serve.stream.ending import INCOMPLETE, finish_of, is_finish
@@ -19,7 +20,6 @@ from serve.stream.ending import INCOMPLETE, finish_of, is_finish
 REASONING = "reasoning"
 TEXT = "text"
 CHARACTERS_PER_TOKEN = 4  # where nobody has counted; near for English and code
-_MEDIUM_TOKENS = 1000  # of a picture or a recording: what most cost, whatever the size of their files
 _MOST_TOKENS = 10**12  # beyond, and with NaN, a count is none
 
 
@@ -276,7 +276,7 @@ def estimated_tokens(messages: Iterable[Mapping[str, Any]], size_bytes: int) -> 
                 media += 1
                 held = _mapping(part[part["type"]]).values()
                 size_bytes -= sum([len(value) for value in held if isinstance(value, str)])
-    return max(1, size_bytes // CHARACTERS_PER_TOKEN) + media * _MEDIUM_TOKENS
+    return max(1, size_bytes // CHARACTERS_PER_TOKEN) + media * TOKENS_PER_IMAGE
 
 
 def _is_object(arguments: str) -> bool:

@@ -19,6 +19,7 @@ from pydantic import (
 from serve.access.key_record import KeyRecord, SecretHash
 from serve.access.principal import NO_LIMITS, Tenant
 from serve.config.access import ModelPattern, RequestPriority, RightName, TenantName
+from serve.config.problems import problems_of
 from serve.config.rate_limits import Limits
 from serve.config.regular_file import read_regular
 from serve.config.yaml_files import RepeatedKeyError, parse_yaml
@@ -173,7 +174,7 @@ def read_key_file(path: Path) -> tuple[tuple[Tenant, ...], tuple[KeyRecord, ...]
     except OSError as error:
         raise ConfigError(f"the access file {path} can't be read: {error.strerror}") from error
     except ValidationError as error:
-        lines = (f"  {'.'.join(map(str, at['loc'])) or '(root)'}: {at['msg']}" for at in error.errors())
+        lines = (f"  {problem}" for problem in problems_of(error, KeyFile))
         raise ConfigError(f"the access file {path} is not valid:\n" + "\n".join(lines)) from None
     except RepeatedKeyError as error:
         line = error.problem_mark.line + 1 if error.problem_mark is not None else 0

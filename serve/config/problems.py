@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
+from datetime import date
 from difflib import get_close_matches
 from types import UnionType
 from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
@@ -9,12 +10,13 @@ from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 from pydantic import BaseModel, ValidationError
 
 _UNKNOWN_KEY = frozenset({"extra_forbidden", "unexpected_keyword_argument"})
+_TEXT_WANTED = frozenset({"string_type", "literal_error"})
 
 
 def problems_of(error: ValidationError, schema: type[BaseModel]) -> Iterator[str]:
     for problem in error.errors():
         place = problem["loc"]
-        message = problem["msg"].removeprefix("Value error, ")
+        message = problem["msg"].removeprefix("Value error, ") + _quotes(problem["type"], problem["input"])
         if problem["type"] in _UNKNOWN_KEY:
             message = _unknown(str(place[-1]), _keys_at(schema, place[:-1]))
         elif problem["type"] == "too_short" and problem["ctx"]["field_type"] == "Dictionary":
@@ -24,8 +26,16 @@ def problems_of(error: ValidationError, schema: type[BaseModel]) -> Iterator[str
 
 def first_problem(error: ValidationError, whole: str) -> str:
     """Returns the first problem with its place, or with `whole` if it has none; it repeats no value."""
-    first = error.errors(include_input=False)[0]
-    return f"{'.'.join(map(str, first['loc'])) or whole}: {first['msg']}"
+    first = error.errors()[0]
+    place = ".".join(map(str, first["loc"])) or whole
+    return f"{place}: {first['msg']}{_quotes(first['type'], first['input'])}"
+
+
+def _quotes(problem: str, value: Any) -> str:
+    if problem not in _TEXT_WANTED or not isinstance(value, (bool, int, float, date)):
+        return ""
+    read_as = "true or false" if isinstance(value, bool) else "a date" if isinstance(value, date) else "a number"
+    return f"; put it in quotes, or it is read as {read_as}"
 
 
 def _unknown(key: str, known: Sequence[str]) -> str:

@@ -51,17 +51,20 @@ class _WrittenOut(yaml.SafeDumper):
 
 
 class _Careful(yaml.SafeLoader):
-    """Refuses a key that stands twice, and reads a version as it is written: as a number, 0.20 would be 0.2."""
+    """Refuses a key that stands twice, and reads keys and versions as they are written: a model called `no` would be
+    False, version 0.20 would be 0.2.
+    """
 
     def compose_mapping_node(self, anchor: Any) -> Any:
         node = super().compose_mapping_node(anchor)
-        seen: set[tuple[str, str]] = set()
+        seen: set[str] = set()
         for key, value in node.value:
             if not isinstance(key, yaml.ScalarNode) or key.tag == _MERGE:
                 continue
-            if (key.tag, key.value) in seen:
+            key.tag = _TEXT
+            if key.value in seen:
                 raise RepeatedKeyError(problem=f"the key {key.value!r} stands twice", problem_mark=key.start_mark)
-            seen.add((key.tag, key.value))
+            seen.add(key.value)
             if key.value.endswith("version") and value.tag == _FLOAT:
                 value.tag = _TEXT
         return node

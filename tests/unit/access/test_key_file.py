@@ -111,6 +111,13 @@ def test_a_tenant_that_stands_twice_is_refused_and_does_not_lose_its_first_terms
         read_key_file(written(tmp_path, text))
 
 
+def test_names_that_yaml_takes_for_something_else_are_names_or_to_be_quoted(tmp_path: Path) -> None:
+    tenants, _ = read_key_file(written(tmp_path, "tenants: {no: {weight: 2}, 1.50: }"))
+    assert tenants == (Tenant("no", 2.0), Tenant("1.50"))
+    with pytest.raises(ConfigError, match=r"keys\.0\.tenant: .*put it in quotes, or it is read as true or false"):
+        read_key_file(written(tmp_path, f"keys: [{{id: abcdefghij, tenant: no, hash: '{HASH}'}}]"))
+
+
 def test_a_file_that_is_missing_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"nowhere\.yaml"):
         read_key_file(tmp_path / "nowhere.yaml")

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from policies import Override
 from serve.config.gateway import AdminConfig, GatewayConfig
@@ -61,6 +62,27 @@ def test_what_is_wrong_is_named_by_its_place(args: dict[str, Any], place: str) -
 def test_an_unknown_key_comes_with_the_one_that_was_meant_or_all_that_are_known(args: Any, said: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(said)):
         GatewayConfig.parse(args)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("aliases: [no]", "m.aliases.0: Input should be a valid string; put it in quotes, or it is read as true"),
+        ("family: 1.5", "in quotes, or it is read as a number"),
+        ("family: 2024-01-01", "in quotes, or it is read as a date"),
+        ("guard: {mode: off}", "'strict'; put it in quotes, or it is read as true or false"),
+    ],
+)
+def test_a_text_that_yaml_takes_for_something_else_is_to_be_quoted(text: str, said: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(said)):
+        GatewayConfig.parse({"models": {"m": {**config()["models"]["m"], **yaml.safe_load(text)}}})
+
+
+@pytest.mark.parametrize("text", ["family: []", "guard: {mode: of}"])
+def test_quotes_are_not_asked_for_where_they_would_not_help(text: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        GatewayConfig.parse({"models": {"m": {**config()["models"]["m"], **yaml.safe_load(text)}}})
+    assert "quotes" not in str(caught.value)
 
 
 @pytest.mark.parametrize(

@@ -69,6 +69,12 @@ def test_a_version_is_what_is_written(tmp_path: Path) -> None:
     assert read(tmp_path / "a.yaml") == {"version": "2.10", "facts": {"engine_version": "0.20"}, "share": 0.2}
 
 
+@pytest.mark.parametrize("name", ["no", "on", "1.5", "0x10", "2024-01-01", "1_000", "~", "null"])
+def test_a_key_is_what_is_written(tmp_path: Path, name: str) -> None:
+    (tmp_path / "a.yaml").write_text(f"models: {{{name}: 1}}\n")
+    assert read(tmp_path / "a.yaml") == {"models": {name: 1}}
+
+
 def test_a_circle_is_told_with_its_way(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text("extends: b.yaml\n")
     (tmp_path / "b.yaml").write_text("extends: a.yaml\n")
@@ -83,6 +89,7 @@ def test_a_circle_is_told_with_its_way(tmp_path: Path) -> None:
         ("a: [\n", "is not YAML"),
         ("a:\n\tb: 1\n", "with spaces, not with tabs"),
         ("a:\n  b: 1\n  c: 2\n  b: 3\n", r"the key 'b' stands twice\n.*line 4"),
+        ("a: {1: x, '1': y}\n", "the key '1' stands twice"),
         pytest.param("a: " + "[" * 5000, "is not YAML: it is nested too deeply", id="deep"),
         ("extends: [x, y]\n", "the path of one file"),
         ("extends: nowhere.yaml\n", r"nowhere\.yaml can't be read"),

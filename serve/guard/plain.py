@@ -32,7 +32,7 @@ from serve.proxy.attempts import Ask, Attempt, Attempts, Held
 from serve.proxy.exchange import Exchange
 from serve.proxy.outgoing import goes_on
 from serve.proxy.raw_text import raw_text
-from serve.proxy.relay import line_of, relay, send_stream
+from serve.proxy.relay import line_of, note_break, relay, send_stream
 from serve.proxy.routed_request import RoutedRequest
 from serve.proxy.stalls import Stalls
 from serve.request.beside import beside
@@ -105,7 +105,6 @@ class PlainPath:
         broken = await self._make_attempt(exchange, request, request.decision.candidates)
         if broken is not None:  # nothing of it is out
             tried, failure = broken
-            self._add_fault(request, tried, failure)
             again = rerun_order(request.decision.candidates, [tried], request.decision.trial)
             with self._telemetry.step("rerun"):
                 broken = await self._make_attempt(exchange, request, again)
@@ -152,8 +151,6 @@ class PlainPath:
         length, before = answer.length, 0
         heals = True
         while broken is not None and not answer.finished:
-            if heals:
-                self._add_fault(request, stream.tried[-1], broken)
             with self._telemetry.step("rerun"):
                 resumption = await self._resumption(stream, grew=length > before, heals=heals)
                 if resumption is None:
@@ -166,6 +163,8 @@ class PlainPath:
             heals = broken is not _ANOTHER_WORD
             if heals:
                 length, before = answer.length, length
+                if broken is not None:
+                    note_break(exchange, stream.tried[-1], broken, self._telemetry)
             else:
                 stream.tried.pop()
         await exchange.end_stream([Frame(DONE)])
@@ -275,11 +274,6 @@ class PlainPath:
     def _count(self, request: RoutedRequest, resumption: Resumption, outcome: ResumeEnd) -> None:
         if resumption.written.kept:  # else it was a rerun
             self._resumes.ended(request.decision.model, resumption, outcome)
-
-    def _add_fault(self, request: RoutedRequest, candidate: Candidate, failure: EngineError) -> None:
-        faults, where = request.attribution.faults, (request.decision.model, candidate.pool)
-        detail = f"the engine's answer broke: {failure.code}"  # its words may quote the request
-        self._telemetry.log.add_fault(faults, request.request_id, where, failure.code, detail)
 
 
 class PlainAnswer:

@@ -193,7 +193,8 @@ class GuardedPath:
         """Goes on with a broken answer, or runs its request again; returns False if no candidate has a response."""
         request, guarded, tried = answer.request, answer.guarded, answer.tried
         broken = guarded.guard.verdicts[-1]
-        self._add_fault(request, tried[-1], str(broken.outcome), broken.shape)
+        detail = f"{request.attribution.engine}: {broken.shape}"
+        self._add_fault(request, tried[-1], str(broken.outcome), detail)
         candidates = rerun_order(request.decision.candidates, tried, request.decision.trial)
         resumption = await self.resumes.resumption(request, guarded.guard, answer.written, candidates)
         if resumption is not None:

@@ -382,6 +382,7 @@ class Attempts:
             fail(span, error.code, error.status)
             raise
         slot.hold.begun()
+        request.attribution.engine = slot.endpoint.url
         response.on_break = partial(self._pools[request.decision.model, slot.candidate.pool].forget, slot.endpoint)
         if response.status == _OK and (refusal := refusal_in(response.first, streamed=response.is_stream)) is not None:
             response.refuse(*refusal)

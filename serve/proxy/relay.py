@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from policies import Candidate
 from serve.errors import EngineError, InvalidRequestError, encode_json
 from serve.http1.asgi import Drain, Sink
 from serve.http1.message import RawHeaders
@@ -63,7 +64,11 @@ async def relay(
     """
     response = attempt.response
     if not response.is_stream:
-        await _relay_whole(exchange, attempt, observer)
+        try:
+            await _relay_whole(exchange, attempt, observer)
+        except EngineError as error:
+            note_break(exchange, attempt.candidate, error, telemetry)
+            raise
         return
     served = exchange.attribution
     served.first_token_s = telemetry.first_token(exchange.arrived_s, served.model, attempt.candidate.pool)
@@ -79,15 +84,21 @@ async def relay(
         await exchange.end_stream(() if end.done else (Frame(DONE),))
         return
     failure = broke or end.failure or EngineError(INCOMPLETE)
+    note_break(exchange, attempt.candidate, failure, telemetry)
     if go_on is not None and await go_on(failure):
         return
     last = () if end.withheld is None else (end.withheld,)
     if not (end.told or last):
         raise failure
     fail(exchange.span, EngineError.default_code)
-    detail, where = "the engine failed in the middle of a stream", (served.model, attempt.candidate.pool)
-    telemetry.log.add_fault(served.faults, exchange.request_id, where, EngineError.default_code, detail)
     await exchange.end_stream(last)
+
+
+def note_break(exchange: Exchange, candidate: Candidate, failure: EngineError, telemetry: Telemetry) -> None:
+    """Notes that an engine has sent no answer, or half of one; not in its own words, which may quote the request."""
+    served = exchange.attribution
+    detail = f"{served.engine}: the engine's answer broke: {failure.code}"
+    telemetry.log.add_fault(served.faults, exchange.request_id, (served.model, candidate.pool), failure.code, detail)
 
 
 async def _relay_whole(exchange: Exchange, attempt: Attempt, observer: Stage) -> None:

@@ -37,6 +37,7 @@ class Attribution(Struct):
         waited_s: For slots, of all attempts.
         first_token_s: From the request to the first bytes of a stream; None without one.
         near_copies: Calls of all attempts that name what is nearly in the prompt.
+        engine: The address of the last engine that has answered, with an error too.
         answering: The last attempt that an engine has answered.
     """
 
@@ -53,6 +54,7 @@ class Attribution(Struct):
     first_token_s: float | None = None
     request_class: str = ""
     near_copies: int = 0
+    engine: str = ""
     answering: Answering | None = None
 
     def decided(self, decision: Decision) -> None:

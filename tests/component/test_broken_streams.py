@@ -1,6 +1,7 @@
 """Whatever an engine sends in place of the end of an answer, no API's client takes the answer for complete."""
 
 import json
+import re
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -8,7 +9,9 @@ import aiohttp
 import pytest
 from support.engines import Engine, answering, chunk, frame, start, streaming
 from support.guard_stack import config, post
-from support.stack import Stack, running
+from support.stack import Stack, listening, running
+
+from serve.routing.remote_pool import RemotePool
 
 HELLO: Any = [{"role": "user", "content": "hello"}]
 SAID = frame(chunk({"role": "assistant", "content": "So"})) + frame(chunk({"content": " it"}))
@@ -230,7 +233,7 @@ async def test_the_log_has_none_of_the_words_that_an_engine_ends_a_stream_with(
             await answers((stack, engine, session))
             logged = caplog.text + repr([vars(record) for record in caplog.records])
             assert [words for words in QUOTED if words in logged] == [], shape
-            assert "m/speculative: the engine's answer broke: engine_error" in caplog.text, shape
+            assert re.search("m/speculative: http.*: the engine's answer broke: engine_error", caplog.text), shape
 
 
 async def test_the_log_has_none_of_the_words_that_an_engine_sends_in_place_of_a_whole_answer(
@@ -241,7 +244,23 @@ async def test_the_log_has_none_of_the_words_that_an_engine_sends_in_place_of_a_
         status, _, _ = await post(stack.url, {"model": "m", "messages": HELLO})
     assert status == 502
     assert WORDS not in caplog.text
-    assert "m/speculative: the engine's answer broke: engine_error" in caplog.text
+    assert re.search("m/speculative: http.*: the engine's answer broke: engine_error", caplog.text)
+
+
+@pytest.mark.parametrize("guarded", [False, True])
+@pytest.mark.parametrize("settings", [config(), going_on()])
+async def test_the_log_names_the_engine_whose_stream_broke(
+    settings: dict[str, Any], guarded: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    broken, sound = Shaped(), Shaped()
+    broken.stream, sound.stream = SAID, SAID + STOP + DONE
+    async with listening(broken.app) as one, listening(sound.app) as other, aiohttp.ClientSession() as session:
+        pools = {("m", pool): RemotePool(at, {}) for pool, at in (("speculative", one), ("standard", other))}
+        async with running(settings, {}, pools) as stack:
+            await answers((stack, broken, session), guarded=guarded)
+    told = [record.getMessage() for record in caplog.records if "m/speculative: " in record.getMessage()]
+    assert len(told) >= 3
+    assert [text for text in told if f"m/speculative: {one.url}: " not in text] == []
 
 
 @pytest.mark.parametrize("end", ENDS)

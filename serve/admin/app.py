@@ -60,7 +60,7 @@ _WITHHELD = frozenset(
 
 class AdminRoutes:
     """The admin API's routes. Without a store of keys, their routes say what is missing. Names are as of `Authorized`;
-    models have their own names.
+    `models` are the own names of models by all that callers may use.
     """
 
     def __init__(
@@ -72,10 +72,10 @@ class AdminRoutes:
         max_body_bytes: int,
         keys: KeyStore | None = None,
         names: Collection[str] | None = None,
-        models: Collection[str] = (),
+        models: Mapping[str, str] | None = None,
     ) -> None:
         self._keys = keys
-        self._models = models
+        self._models = models or {}
         self._names = names
         self._replicas = replicas
         self._watch = watch
@@ -389,7 +389,7 @@ def _response(answer: HttpResponse) -> Response:
 
 def _source(scope: Scope) -> str:
     client = scope.get("client")
-    return str(client[0]) if client else ""
+    return str(client[0]).removeprefix("::ffff:") if client else ""  # IPv4 at a listener of both
 
 
 def _name_of(order: Mapping[str, Any]) -> str:

@@ -39,7 +39,8 @@ class AdminApi:
         access = LiveAccess(parsed.access, LocalLink(store) if store else None) if keyed else OpenAccess()
         names = None if keyed else (admin.host.lower(), *admin.names)  # with keys, a page lacks one
         most = parsed.limits.max_body_bytes
-        api = AdminRoutes(self._replicas, watch, audit, access.authenticate, most, store, names, tuple(parsed.models))
+        models = dict(parsed.each_name())
+        api = AdminRoutes(self._replicas, watch, audit, access.authenticate, most, store, names, models)
         tls = {"ssl_certfile": admin.tls_certfile, "ssl_keyfile": admin.tls_keyfile} if admin.tls_certfile else {}
         await self._listener.start(api.app(), protocol_factory({}), **tls)
         self._running = [asyncio.create_task(each) for each in (watch.run(), access.run(), api.run())]

@@ -1,7 +1,7 @@
 """The admin API's routes for keys and tenants. What a caller may do with whose keys, the store decides."""
 
 import sqlite3
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from fnmatch import fnmatchcase
 from typing import Annotated, Any, TypeVar
@@ -35,7 +35,7 @@ class RotationBody(BaseModel):
 
 
 class KeysApi:
-    def __init__(self, store: KeyStore, audit: Audit, models: Collection[str]) -> None:
+    def __init__(self, store: KeyStore, audit: Audit, models: Mapping[str, str]) -> None:
         self._store = store
         self._audit = audit
         self._models = models
@@ -67,8 +67,9 @@ class KeysApi:
                 terms, principal_of(request.scope), lambda key: witness(key.id, None, key_object(key))
             )
         response.headers.update(_NO_STORE)
-        unmatched = [each for each in terms.models if not any(fnmatchcase(model, each) for model in self._models)]
-        return {**issued_object(issued), **({"unmatched_models": unmatched} if unmatched and self._models else {})}
+        own_names = {*self._models.values()}
+        unmatched = [each for each in terms.models if not any(fnmatchcase(model, each) for model in own_names)]
+        return {**issued_object(issued), **self._unmatched(unmatched)}
 
     async def rotate(self, request: fastapi.Request, response: fastapi.Response, key_id: str) -> dict[str, Any]:
         """Gives a key another secret; the old one stays valid for a while."""
@@ -93,7 +94,7 @@ class KeysApi:
         return _listing([tenant_object(tenant) for tenant in self._store.tenants()])
 
     async def set_tenant(self, request: fastapi.Request, name: str) -> dict[str, Any]:
-        """Gives a tenant terms in place of those that it had."""
+        """Gives a tenant terms in place of those that it had, and names the models with limits that do not exist."""
         try:
             _TENANT_NAME.validate_python(name)
         except ValidationError as error:
@@ -104,7 +105,7 @@ class KeysApi:
             tenant = self._store.set_tenant(
                 name, terms, principal_of(request.scope), lambda tenant: witness(name, before, tenant_object(tenant))
             )
-        return tenant_object(tenant)
+        return {**tenant_object(tenant), **self._unmatched(sorted(terms.model_limits.keys() - self._models.keys()))}
 
     async def remove_tenant(self, request: fastapi.Request, name: str) -> dict[str, Any]:
         """Takes a tenant's terms away; it must have no key."""
@@ -112,6 +113,9 @@ class KeysApi:
         with self._witness(request, "tenants.remove") as witness:
             self._store.remove_tenant(name, principal_of(request.scope), lambda: witness(name, before, None))
         return {"name": name}
+
+    def _unmatched(self, names: list[str]) -> dict[str, list[str]]:
+        return {"unmatched_models": names} if names and self._models else {}
 
     @contextmanager
     def _witness(self, request: fastapi.Request, action: str) -> Iterator[Witness]:

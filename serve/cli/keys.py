@@ -288,11 +288,12 @@ def _show(key: Object, as_json: bool) -> None:
     sys.stdout.write(f"{key['token']}\n")
     ends = f", ends {key['expires']}" if key["expires"] else ""
     sys.stderr.write(f"Key {key['id']} of {key['tenant']}{ends}. The token is shown only this once.\n")
-    if unmatched := key.get("unmatched_models"):
-        names = ", ".join(unmatched)
-        sys.stderr.write(
-            f"warning: no model is called {names} now: the key gets 404 until one is (own names, no aliases)\n"
-        )
+    _warn_of_models(key, "the key gets 404 until one is (own names, no aliases)")
+
+
+def _warn_of_models(made: Object, consequence: str) -> None:
+    if unmatched := made.get("unmatched_models"):
+        sys.stderr.write(f"warning: no model is called {', '.join(unmatched)} now: {consequence}\n")
 
 
 @tenants_app.command("set")
@@ -331,6 +332,7 @@ def set_terms(
         text = f"{name} has weight {tenant['weight']:g} and the limits {_limits(tenant['limits']) or 'none'}"
         of_models = "".join(f"; of {model}: {_limits(each)}" for model, each in tenant["model_limits"].items())
         console().print(text + of_models)
+        _warn_of_models(tenant, "its limit counts for nothing until one is")
 
 
 @tenants_app.command("remove")

@@ -86,6 +86,15 @@ async def test_patterns_that_no_model_matches_are_told_to_whoever_makes_the_key(
     assert "unmatched_models" not in plain
 
 
+async def test_limits_of_a_model_that_does_not_exist_are_told_to_whoever_sets_them() -> None:
+    async with running() as admin_api:
+        terms = {"model_limits": {"kimi": {"concurrency": 3}, "m": {"concurrency": 3}}}
+        status, tenant = await admin_api.ask(admin_api.admin, "PUT", "/tenants/green", terms)
+        _, listed = await admin_api.ask(admin_api.admin, "GET", "/tenants")
+    assert (status, tenant["unmatched_models"]) == (200, ["kimi"])
+    assert set(listed["data"][0]["model_limits"]) == {"kimi", "m"}, "a model may come later"
+
+
 async def test_what_is_asked_for_at_the_wrong_port_is_sent_to_the_other() -> None:
     async with (
         running() as admin_api,

@@ -69,7 +69,7 @@ async def admin_before(
     known = GatewayReplicas(lambda: 0.0)
     watch = Watch(known)
     log = AuditLog(audit)
-    api = AdminRoutes(known, watch, log, authenticate, _MAX_BODY_BYTES, keys, names, models)
+    api = AdminRoutes(known, watch, log, authenticate, _MAX_BODY_BYTES, keys, names, {name: name for name in models})
     async with _all_listening(replicas, known), listening(api.app(), {}) as admin_api:
         watching = asyncio.create_task(watch.run())
         try:

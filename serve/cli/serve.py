@@ -57,7 +57,7 @@ class Serving:
     """The operator's choices for serving; each is an option."""
 
     port: Port = 8000
-    host: Annotated[str, typer.Option(envvar="SPECGATE_HOST", help="Address to listen on; 0.0.0.0 for all.")] = (
+    host: Annotated[str, typer.Option(envvar="SPECGATE_HOST", help="Address to listen on; 0.0.0.0 or :: for all.")] = (
         "127.0.0.1"
     )
     admin_port: AdminPort = None

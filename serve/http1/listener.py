@@ -30,7 +30,8 @@ class Listener:
         self.host = host
         self.key = key or secrets.token_urlsafe(24)
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        self._socket = socket.create_server((host, port), family=family, backlog=2048)
+        both = host == "::" and socket.has_dualstack_ipv6()  # all addresses of a machine are those of IPv4 too
+        self._socket = socket.create_server((host, port), family=family, backlog=2048, dualstack_ipv6=both)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.port: int = self._socket.getsockname()[1]
         self._server: uvicorn.Server | None = None

@@ -1,5 +1,6 @@
 """What a listener does to the process in which it runs, and what it lets through."""
 
+import asyncio
 import logging
 from logging.handlers import MemoryHandler
 from typing import Any
@@ -10,7 +11,7 @@ from support.stack import listening
 
 from serve.engine.replica import ENGINE_ROUTES
 from serve.http1.asgi import AsgiMessage, Receive, Scope, Send
-from serve.http1.listener import AllowedRoutes
+from serve.http1.listener import AllowedRoutes, Listener
 
 KEY = (b"authorization", b"Bearer secret")
 
@@ -20,6 +21,18 @@ async def test_handlers_of_the_log_stay_open_when_a_listener_starts() -> None:
     handler = MemoryHandler(1000, target=written)  # as Ray Serve has one; closing it takes its target away
     async with listening(fastapi.FastAPI()):
         assert handler.target is written
+
+
+@pytest.mark.parametrize(
+    ("host", "reached"),
+    [("127.0.0.1", "127.0.0.1"), ("0.0.0.0", "127.0.0.1"), ("::1", "::1"), ("::", "::1"), ("::", "127.0.0.1")],
+)
+async def test_all_addresses_are_those_of_ipv6_and_of_ipv4(host: str, reached: str) -> None:
+    listener = Listener(host)
+    await listener.start(fastapi.FastAPI())
+    _, writer = await asyncio.open_connection(reached, listener.port)
+    writer.close()
+    await listener.stop()
 
 
 async def engine(scope: Scope, receive: Receive, send: Send) -> None:

@@ -18,7 +18,7 @@ from serve.launch.cluster_file import (
     ClusterFinding,
     Document,
     Node,
-    deployed_config,
+    deployed_configs,
     docker_options,
     file_findings,
     local_path,
@@ -102,11 +102,15 @@ def check_file(path: str | Path) -> CheckReport:
     document = yaml_files.read(path)
     findings = list(file_findings(document))
     nodes = nodes_of(document)
-    remote = deployed_config(document)
-    if remote is None:
+    remotes = deployed_configs(document)
+    if not remotes:
         text = "none of them is `specgate deploy --config FILE`, so nothing would be served"
         findings.append(ClusterFinding("error", "head_start_ray_commands", text))
         return CheckReport(None, None, nodes, {}, (), tuple(findings))
+    *replaced, remote = remotes
+    if replaced:
+        text = f"`specgate deploy` of {remote} replaces what {', '.join(replaced)} has deployed; put all into one file"
+        findings.append(ClusterFinding("warning", "head_start_ray_commands", text))
     local = local_path(document, remote)
     try:
         served = serve_document(local)

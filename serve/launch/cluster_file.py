@@ -72,14 +72,15 @@ def start_commands(document: Document, role: str) -> tuple[StartCommand, ...]:
     return tuple(_start(words) for words in _commands(document, role) if _find(words, "ray", "start") is not None)
 
 
-def deployed_config(document: Document) -> str | None:
-    """Returns the path, on the head, given to `specgate deploy --config`; None if the file deploys nothing."""
+def deployed_configs(document: Document) -> list[str]:
+    """Returns the paths, on the head, given to `specgate deploy --config`, each once; the last one stays deployed."""
+    paths: list[str] = []
     for words in _commands(document, "head"):
         at = _find(words, "specgate", "deploy")
-        if at is not None:
-            options = _options(words[at + 2 :])
-            return options.get("config") or options.get("c")
-    return None
+        options = _options(words[at + 2 :]) if at is not None else {}
+        if (path := options.get("config") or options.get("c")) and "dry-run" not in options:
+            paths = [*(each for each in paths if each != path), path]
+    return paths
 
 
 def local_path(document: Document, remote: str) -> Path:

@@ -14,7 +14,7 @@ from policies import engine_args
 from serve.config import yaml_files
 from serve.errors import ConfigError
 from serve.launch.check import CheckReport, Demand, check_file, place, why_unplaced
-from serve.launch.cluster_file import Node, deployed_config, local_path, nodes_of, shared_memory_gib, start_commands
+from serve.launch.cluster_file import Node, deployed_configs, local_path, nodes_of, shared_memory_gib, start_commands
 
 ROOT = Path(__file__).parents[3]
 CLUSTERS = [ROOT / "cluster.yaml", *sorted((ROOT / "deploy" / "cluster").glob("*.yaml"))]
@@ -84,6 +84,17 @@ def test_the_other_models_fit_the_same_nodes(check: Check, overlay: str) -> None
     assert all(fit.estimate and fit.estimate.fits for fit in report.fits)
 
 
+def test_of_two_configs_the_last_is_checked_and_the_other_told(check: Check) -> None:
+    start = yaml_files.read("cluster.yaml")["head_start_ray_commands"][1]
+    deploys = [f"specgate deploy -c /etc/specgate/overlays/{each}.yaml" for each in ("k25", "qwen-one-node")]
+    report = check({"head_start_ray_commands": [start, *deploys]})
+    assert report.config_path == Path("deploy/overlays/qwen-one-node.yaml")
+    assert [each.message for each in report.findings if each.about == "head_start_ray_commands"] == [
+        "`specgate deploy` of /etc/specgate/overlays/qwen-one-node.yaml replaces what "
+        "/etc/specgate/overlays/k25.yaml has deployed; put all into one file"
+    ]
+
+
 def test_each_kimi_gets_a_node_and_both_qwen_share_one() -> None:
     placement = check_file(ROOT / "cluster.yaml").placement
     assert sorted(len(replicas) for name, replicas in placement.items() if name.startswith("worker")) == [1, 1, 5]
@@ -91,7 +102,7 @@ def test_each_kimi_gets_a_node_and_both_qwen_share_one() -> None:
 
 def test_the_file_itself_is_read() -> None:
     document = yaml_files.read(ROOT / "cluster.yaml")
-    assert deployed_config(document) == "/etc/specgate/h20-kimi-qwen.yaml"
+    assert deployed_configs(document) == ["/etc/specgate/h20-kimi-qwen.yaml"]
     assert local_path(document, "/etc/specgate/overlays/k25.yaml") == Path("deploy/overlays/k25.yaml")
     assert [node.resources.get("GPU") for node in nodes_of(document)] == [0, 8, 8, 8]
     (worker,) = start_commands(document, "worker")

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serve.errors import ConfigError
-from serve.launch.cluster_file import deployed_config, docker_options, option_values, start_commands
+from serve.launch.cluster_file import deployed_configs, docker_options, option_values, start_commands
 
 WORDS = st.lists(
     st.sampled_from(
@@ -55,7 +55,13 @@ def test_variables_in_front_belong_to_the_command() -> None:
 
 @pytest.mark.parametrize("form", ["--config a.yaml --no-wait", "--no-wait --config=a.yaml", "-c a.yaml"])
 def test_the_deployed_config_is_found_however_it_is_written(form: str) -> None:
-    assert deployed_config({"head_start_ray_commands": ["ray start --head", f"specgate deploy {form}"]}) == "a.yaml"
+    lines = ["ray start --head", f"specgate deploy {form} --dry-run && specgate deploy {form}"]
+    assert deployed_configs({"head_start_ray_commands": lines}) == ["a.yaml"]
+
+
+def test_the_config_that_stays_deployed_comes_last() -> None:
+    lines = [f"specgate deploy -c {each}" for each in ("b.yaml", "a.yaml", "b.yaml", "c.yaml --dry-run")]
+    assert deployed_configs({"head_start_ray_commands": lines}) == ["a.yaml", "b.yaml"]
 
 
 def test_a_role_s_docker_options_come_after_everybody_s() -> None:
@@ -76,7 +82,7 @@ def test_any_command_is_read_or_refused_with_a_reason(lines: list[str]) -> None:
     try:
         for command in start_commands({"head_start_ray_commands": lines}, "head"):
             assert all(isinstance(amount, float) for amount in command.resources.values())
-        deployed_config({"head_start_ray_commands": lines})
+        deployed_configs({"head_start_ray_commands": lines})
     except ConfigError as error:
         refused = str(error)
     assert refused == "" or "can't be read" in refused

@@ -1,6 +1,6 @@
 """The names under which callers may ask for models: exact ones first, then patterns such as `claude-*`. Pure."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from itertools import combinations
 
 STAR = "*"
@@ -8,26 +8,25 @@ _NOT_BY_PATTERN = ":"  # what follows it says something about the request: `clau
 
 
 class ModelNames:
-    """The names of one configuration. Each is a name, alias or pattern beside the model's own name."""
+    """The names of one configuration. Each is a name, alias or pattern beside the model's own name.
+
+    Attributes:
+        exact: The models' own names by their names and aliases that are no patterns.
+    """
 
     def __init__(self, names: Iterable[tuple[str, str]]) -> None:
-        self._exact: dict[str, str] = {}
+        self.exact: dict[str, str] = {}
         self._patterns: list[tuple[str, str, str]] = []
         for name, own_name in names:
             before, star, after = name.partition(STAR)
             if star:
                 self._patterns.append((before, after, own_name))
             else:
-                self._exact[name] = own_name
-
-    @property
-    def exact(self) -> Mapping[str, str]:
-        """The models' own names by their names and aliases that are no patterns."""
-        return self._exact
+                self.exact[name] = own_name
 
     def own_name(self, name: str) -> str | None:
         """Returns the model's own name for a name that a caller used, or None."""
-        found = self._exact.get(name)
+        found = self.exact.get(name)
         return found if found is not None else self._by_pattern(name)
 
     def __contains__(self, name: object) -> bool:

@@ -48,8 +48,6 @@ class Thinking:
 
     def said(self, arguments: Mapping[str, Any]) -> bool | None:
         """Returns what arguments of a chat template say; None if they leave it to the model or the template."""
-        if not arguments:  # as for most requests
-            return None
         values = [_truth(arguments[name]) for name in self.switches if arguments.get(name) is not None]
         if self.any_on and True in values:
             return True
@@ -61,7 +59,7 @@ class Thinking:
         """
         if self.start in ("always", "channel"):
             return True
-        said = self.said(arguments)
+        said = self.said(arguments) if arguments else None  # as most requests have none
         if said is None and self.may_think:
             return default is not False
         return (self.default if default is None else default) if said is None else said

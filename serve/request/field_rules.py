@@ -44,6 +44,12 @@ class FieldRules:
     def __init__(self, config: RequestsConfig) -> None:
         self._config = config
         self._media = MediaRules(config)
+        self._most = (
+            ("n", config.max_n, "max_n"),
+            ("best_of", config.max_n, "max_n"),
+            ("top_logprobs", config.max_top_logprobs, "max_top_logprobs"),
+            ("logprobs", config.max_top_logprobs, "max_top_logprobs"),
+        )
         self._check_template = "chat_template_kwargs" not in config.pass_fields
         slots = [(f"p{index}", Raw, NONE) for index in range(config.max_prompts)]
         prompts = msgspec.defstruct("Prompts", slots, array_like=True, forbid_unknown_fields=True)
@@ -82,15 +88,14 @@ class FieldRules:
         return names
 
     def _check_numbers(self, request: CompletionRequest) -> None:
-        config = self._config
-        _at_most("n", request.n, config.max_n, "max_n")
-        _at_most("best_of", request.best_of, config.max_n, "max_n")
-        _at_most("top_logprobs", request.top_logprobs, config.max_top_logprobs, "max_top_logprobs")
-        _at_most("logprobs", request.logprobs, config.max_top_logprobs, "max_top_logprobs")
+        for name, most, setting in self._most:
+            value: float | None = getattr(request, name)
+            if value is not None and value > most:
+                raise _too_many(name, most, setting)
         if request.logit_bias is not NONE:
-            raw = bytes(request.logit_bias)
-            if len(raw) > _LOGIT_BIAS_BYTES or raw.count(b":") > config.max_logit_bias:
-                raise _too_many("logit_bias", config.max_logit_bias, "max_logit_bias")
+            raw, most = bytes(request.logit_bias), self._config.max_logit_bias
+            if len(raw) > _LOGIT_BIAS_BYTES or raw.count(b":") > most:
+                raise _too_many("logit_bias", most, "max_logit_bias")
 
     def _check_prompts(self, prompt: Raw) -> None:
         """Counts prompts; one prompt may be a list as well, of tokens."""
@@ -123,11 +128,6 @@ def _check_structured(raw: Raw) -> None:
     for name in _flags.decode(raw):
         if name.startswith("_") or "backend" in name:
             raise not_allowed(f"structured_outputs.{name}", allow=None)
-
-
-def _at_most(name: str, value: float | None, most: int, setting: str) -> None:
-    if value is not None and value > most:
-        raise _too_many(name, most, setting)
 
 
 def _too_many(name: str, most: int, setting: str) -> InvalidRequestError:

@@ -59,12 +59,6 @@ class Response:
         self.until_closed = False
         self.keep_alive = False
 
-    def add_header(self, name: bytes, value: bytes) -> None:
-        """Adds a header to those that have arrived."""
-        key = name.decode("latin-1").lower()
-        text = value.decode("latin-1")
-        self.headers[key] = f"{self.headers[key]}, {text}" if key in self.headers else text
-
     def complete_head(self, status: int) -> None:
         """Settles how the body ends.
 
@@ -359,10 +353,11 @@ class ClientConnection(asyncio.Protocol):
             self._response.headers = {}  # those before were of an interim response
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        if self._phase is _HEAD:
-            self._response.add_header(name, value)
-        else:  # a trailer, which nobody reads
+        if self._phase is not _HEAD:  # a trailer, which nobody reads
             self._count_head_bytes(len(name) + len(value))
+            return
+        headers, key, text = self._response.headers, name.decode("latin-1").lower(), value.decode("latin-1")
+        headers[key] = f"{headers[key]}, {text}" if key in headers else text
 
     def on_headers_complete(self) -> None:
         status = self._parser.get_status_code()

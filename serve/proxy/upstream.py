@@ -120,9 +120,9 @@ class Upstream:
     """HTTP to all replicas of all pools."""
 
     def __init__(self, limits: LimitsConfig) -> None:
-        self._retry_after_s = limits.retry_after_s
-        self._max_answer_bytes = limits.max_answer_bytes
-        self._connections = ConnectionPool(limits.connect_timeout_s, limits.stream_idle_timeout_s)
+        self.retry_after_s = limits.retry_after_s
+        self.max_answer_bytes = limits.max_answer_bytes
+        self.connections = ConnectionPool(limits.connect_timeout_s, limits.stream_idle_timeout_s)
 
     def post(
         self, endpoint: Endpoint, path: str, body: bytes, headers: Mapping[str, str]
@@ -139,15 +139,33 @@ class Upstream:
                 nor that of an error: a redirect or an empty success is no answer.
         """
         origin = Origin.of(endpoint.url)
-        return _Post(self, origin, _request_head(origin, path, body, headers), body)
+        fields = [*headers.items(), ("host", origin.authority), ("content-length", str(len(body)))]
+        head = encode_request_head(f"POST {origin.prefix}{path} HTTP/1.1", fields)
+        return _Post(self, origin, head, body)
 
-    async def begin(self, origin: Origin, request: bytes, body: bytes) -> tuple[ClientConnection, UpstreamResponse]:
-        """Returns a response that has begun and its connection, to be given to `end`; raises what `post` does."""
-        idle = self._connections.take_idle(origin)
+    async def close(self) -> None:
+        """Closes all idle connections."""
+        self.connections.close()
+
+
+class _Post(AbstractAsyncContextManager[UpstreamResponse]):
+    """One request and its response; a generator in its stead would cost every request a microsecond."""
+
+    def __init__(self, upstream: Upstream, origin: Origin, head: bytes, body: bytes) -> None:
+        self._upstream = upstream
+        self._origin = origin
+        self._head = head
+        self._body = body
+        self._connection: ClientConnection
+        self._response: UpstreamResponse
+
+    async def __aenter__(self) -> UpstreamResponse:
+        origin, connections = self._origin, self._upstream.connections
+        idle = connections.take_idle(origin)
         try:
-            connection = idle or await self._connections.connect(origin)
+            connection = idle or await connections.connect(origin)
             try:
-                connection.send(request, body)
+                connection.send(self._head, self._body)
                 first = await connection.read()
             except BaseException:  # a client that left as well: the engine must not go on working for it
                 connection.close()
@@ -160,50 +178,23 @@ class Upstream:
             # An engine may close an idle connection just as we use it again. We can't know whether it saw the request,
             # so the caller decides about another attempt, which must not get another stale connection.
             if idle is not None and isinstance(error, ConnectionError):
-                self._connections.close_idle(origin)
+                connections.close_idle(origin)
             raise self._unavailable() from error
-        if (coding := connection.headers.get("content-encoding", "identity").lower()) != "identity":
-            self.end(origin, connection)
+        self._connection = connection
+        self._response = response = UpstreamResponse(connection, first, self._upstream.max_answer_bytes)
+        if (coding := response.headers.get("content-encoding", "identity").lower()) != "identity":
+            await self.__aexit__()
             raise EngineError(f"The engine's response has the content-encoding {coding[:100]!r}, unasked.")
-        if connection.status != _OK and not _LOWEST_ERROR <= connection.status <= _HIGHEST_ERROR:
-            self.end(origin, connection)
-            raise EngineError(f"The engine's response has the status {connection.status}, which is no answer.")
-        return connection, UpstreamResponse(connection, first, self._max_answer_bytes)
-
-    def end(self, origin: Origin, connection: ClientConnection) -> None:
-        """Keeps a connection for another request if its response was read to the end, else closes it."""
-        self._connections.release(origin, connection)
-
-    async def close(self) -> None:
-        """Closes all idle connections."""
-        self._connections.close()
-
-    def _unavailable(self) -> PoolUnavailableError:
-        return PoolUnavailableError(
-            "The engine is not answering; try again shortly.", retry_after_s=self._retry_after_s
-        )
-
-
-class _Post(AbstractAsyncContextManager[UpstreamResponse]):
-    """One request and its response; a generator in its stead would cost every request a microsecond."""
-
-    def __init__(self, upstream: Upstream, origin: Origin, request: bytes, body: bytes) -> None:
-        self._upstream = upstream
-        self._origin = origin
-        self._request = request
-        self._body = body
-        self._connection: ClientConnection
-        self._response: UpstreamResponse
-
-    async def __aenter__(self) -> UpstreamResponse:
-        self._connection, self._response = await self._upstream.begin(self._origin, self._request, self._body)
-        return self._response
+        if response.status != _OK and not _LOWEST_ERROR <= response.status <= _HIGHEST_ERROR:
+            await self.__aexit__()
+            raise EngineError(f"The engine's response has the status {response.status}, which is no answer.")
+        return response
 
     async def __aexit__(self, *_: object) -> None:
+        """Keeps the connection for another request if the response was read to its end, else closes it."""
         self._response.left = True
-        self._upstream.end(self._origin, self._connection)
+        self._upstream.connections.release(self._origin, self._connection)
 
-
-def _request_head(origin: Origin, path: str, body: bytes, headers: Mapping[str, str]) -> bytes:
-    fields = [*headers.items(), ("host", origin.authority), ("content-length", str(len(body)))]
-    return encode_request_head(f"POST {origin.prefix}{path} HTTP/1.1", fields)
+    def _unavailable(self) -> PoolUnavailableError:
+        retry_after_s = self._upstream.retry_after_s
+        return PoolUnavailableError("The engine is not answering; try again shortly.", retry_after_s=retry_after_s)

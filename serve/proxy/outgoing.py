@@ -127,10 +127,12 @@ class OutgoingRequests:
         model, parsed, charge = request.decision.model, request.parsed, request.charge
         pool = self._pools[model, candidate.pool]
         patch = request.patch
-        xargs = _xargs(pool, request, candidate)
+        xargs = {**OPT_OUT} if candidate.opt_out else {}
+        if request.guarded and pool.own:
+            xargs |= REPORT
         chat = request.path == CHAT_PATH  # of other text a pool's grammar says nothing
         raw = self._raw.get((model, candidate.pool)) if self._raw and chat else None
-        asks_ids = pool.tells_ids and _may_resume(request)
+        asks_ids = pool.tells_ids and request.guarded and _may_resume(request)
         asks_usage = (
             not request.wants_usage
             and request.continued is None  # whose body asks already
@@ -172,9 +174,7 @@ class OutgoingRequests:
 
 
 def _may_resume(request: RoutedRequest) -> bool:
-    """Returns whether an answer may be gone on with exactly, so that the ids of its tokens are needed."""
-    if not request.guarded:
-        return False
+    """Returns whether a guarded answer may be gone on with exactly, so that the ids of its tokens are needed."""
     asked = bytes(request.parsed.return_token_ids) == b"true"  # then they are the client's
     return not asked and obstacle(request.features) is None
 
@@ -188,16 +188,6 @@ def tells_ids(model: ModelConfig, pool: PoolConfig) -> bool:
 def goes_on(model: ModelConfig, pool: PoolConfig) -> bool:
     """Returns whether plain answers may be gone on with in a pool: its engines know what tokens a text is."""
     return pool.kind != "sim" and engine_of(pool) == "vllm" and model.guard.resumes_plain
-
-
-def _xargs(pool: _Pool, request: RoutedRequest, candidate: Candidate) -> dict[str, int]:
-    """Returns our arguments for the engine; empty for most requests."""
-    xargs: dict[str, int] = {}
-    if candidate.opt_out:
-        xargs |= OPT_OUT
-    if request.guarded and pool.own:
-        xargs |= REPORT
-    return xargs
 
 
 def _may_report(pool: _Pool, request: RoutedRequest, candidate: Candidate) -> bool:

@@ -150,7 +150,7 @@ class RemotePool:
         self._hand_out()
 
     def _hand_out(self) -> None:
-        while len(self._room):
+        while len(self._room.queue):
             address = self._free(self._present())
             if address is None:
                 return

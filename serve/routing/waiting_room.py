@@ -48,9 +48,6 @@ class WaitingRoom(Generic[T]):
         reserved = ReservedSlots(terms.reserved, slots) if terms.reserved and slots is not None else None
         self.queue = FairQueue[Place[T]](terms.starve_s, reserved)
 
-    def __len__(self) -> int:
-        return len(self.queue)
-
     @property
     def eligible(self) -> int:
         """Requests that may have a slot now; the others wait for what is reserved for higher classes."""

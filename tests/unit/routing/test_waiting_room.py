@@ -41,7 +41,7 @@ async def test_a_full_room_refuses_the_newest_of_who_has_most_in_it() -> None:
         await tasks[1]
     with pytest.raises(OverloadedError):
         await room.wait(room.enter(RED))
-    assert len(room) == 2
+    assert len(room.queue) == 2
     assert not tasks[0].done()
     assert not tasks[2].done()
 
@@ -54,7 +54,7 @@ async def test_a_tenant_with_a_limit_of_its_own_is_refused_before_the_room_is_fu
         room.enter(limited)
     assert raised.value.retry_after_s == 2.0
     await waiting_in(room, GREEN)
-    assert len(room) == 2
+    assert len(room.queue) == 2
 
 
 async def test_a_slot_that_comes_as_its_client_leaves_is_given_back() -> None:
@@ -87,5 +87,5 @@ async def test_a_wait_ends() -> None:
     room = room_of(queue_timeout_s=0.01)
     with pytest.raises(PoolUnavailableError, match="m/p"):
         await room.wait(room.enter(RED))
-    assert len(room) == 0
+    assert len(room.queue) == 0
     room.refuse_one(EngineError("for nobody"))

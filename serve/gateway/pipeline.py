@@ -48,6 +48,7 @@ from serve.request.beside import LONG_BODY_BYTES, beside
 from serve.request.body_reader import BodyReader, ReadRequest
 from serve.request.completion import CHAT_PATH, COMPLETION_PATHS
 from serve.request.patch import wants_usage
+from serve.request.receive import read_body
 from serve.routing.pool import Pool
 from serve.shadow.copies import NULL_SHADOWS, NullShadows, Shadows
 from serve.telemetry.instruments import Telemetry
@@ -142,8 +143,8 @@ class Gateway:
                 if direct is not None and principal is not ANONYMOUS:
                     direct.belong_to(principal.tenant.name)
                 self._admit()
-                body = await exchange.read(receive, self._config.limits.max_body_bytes)
-                await self._serve(exchange, body)
+                body = await read_body(receive, headers, self._config.limits.max_body_bytes)
+                await self._serve(exchange, await api.decode(exchange, body))
             except GatewayError as error:
                 await exchange.refuse(error)
             except asyncio.CancelledError:

@@ -292,7 +292,7 @@ class WholeResponse:
         if self.guard.state is GuardState.FAILED:
             raise self._failure or self.guard.error()
         self._transcript.client.whole(self._body)
-        await self._exchange.whole(200, self._headers, self._body)
+        await self._exchange.api.whole(self._exchange, 200, self._headers, self._body)
 
 
 GuardedResponse = StreamedResponse | WholeResponse

@@ -12,12 +12,11 @@ from opentelemetry.trace import Span
 from serve.access.principal import NOBODY, PRIORITY_HEADER, Principal
 from serve.config.access import PRIORITIES
 from serve.errors import GatewayError, ModelNotFoundError
-from serve.http1.asgi import Receive, Send, Sink
+from serve.http1.asgi import Send, Sink
 from serve.http1.message import RawHeaders
 from serve.http1.sse import ALIVE, error_frame
 from serve.limits.charge import NULL_CHARGE, AnyCharge
 from serve.proxy.routed_request import Attribution
-from serve.request.receive import read_body
 from serve.routing.fair_queue import Asker
 from serve.stream.frame import Frame
 from serve.stream.line import Stage
@@ -113,7 +112,7 @@ class Api:
         return b"".join([frame.encoded() for frame in frames])
 
     def whole(self, exchange: "Exchange", status: int, headers: RawHeaders, body: bytes) -> Coroutine[Any, Any, None]:
-        """Sends a whole completion, or an engine's refusal."""
+        """Sends a whole completion, or an engine's refusal. `headers` are without `content-length`."""
         return exchange.send_whole(status, headers, body)
 
     async def refuse(self, exchange: "Exchange", error: GatewayError) -> None:
@@ -185,14 +184,6 @@ class Exchange(Struct):
         wanted = self.headers.get(PRIORITY_HEADER)
         self.rank = PRIORITIES.index(principal.priority_default if wanted is None else principal.priority(wanted))
 
-    async def read(self, receive: Receive, max_bytes: int) -> bytes:
-        """Returns the body of the request, as a chat or text completion.
-
-        Raises:
-            GatewayError: As raised by `read_body`, or the body stands for no completion.
-        """
-        return await self.api.decode(self, await read_body(receive, self.headers, max_bytes))
-
     def asker(self, body_bytes: int) -> Asker:
         """Returns on whose behalf slots are asked for.
 
@@ -207,9 +198,13 @@ class Exchange(Struct):
         Raises:
             ValueError: A header can't be sent; nothing has been.
         """
-        if self.attribution.rate_headers:  # an engine's own limits are not the tenant's
+        own, rates = self.attribution.headers, self.attribution.rate_headers
+        if rates:  # an engine's own limits are not the tenant's
             headers = [each for each in headers if not each[0].startswith(b"x-ratelimit-")]
-        headers = [*headers, *self._own_headers()]
+        if self.adds_request_id:
+            own = {"x-request-id": self.request_id, **own}
+        sent = [(name.encode(), value.encode("latin-1", "replace")) for name, value in own.items()]
+        headers = [*headers, *sent, *rates]
         self.status = status
         self.span.set_attribute("http.response.status_code", status)
         try:
@@ -261,15 +256,8 @@ class Exchange(Struct):
             self.keep_alive.stop()  # what ends a stream of another API may be made in a thread
         await self.end(await self.api.close(self, frames))
 
-    def whole(self, status: int, headers: RawHeaders, body: bytes) -> Coroutine[Any, Any, None]:
-        """Sends a whole completion, or an engine's refusal, as the client's API has it.
-
-        `headers` are without `content-length`.
-        """
-        return self.api.whole(self, status, headers, body)
-
     async def send_whole(self, status: int, headers: RawHeaders, body: bytes) -> None:
-        """Sends a response that is not streamed, as it is; arguments as of `whole`."""
+        """Sends a response that is not streamed, as it is; arguments as of `Api.whole`."""
         await self.start(status, [*headers, (b"content-length", b"%d" % len(body))])
         await self.end(body)
 
@@ -279,10 +267,3 @@ class Exchange(Struct):
         if isinstance(error, ModelNotFoundError):
             self.asked = error.asked
         await self.api.refuse(self, error)
-
-    def _own_headers(self) -> RawHeaders:
-        headers = self.attribution.headers
-        if self.adds_request_id:
-            headers = {"x-request-id": self.request_id, **headers}
-        own = [(name.encode(), value.encode("latin-1", "replace")) for name, value in headers.items()]
-        return own + self.attribution.rate_headers

@@ -113,7 +113,7 @@ async def _relay_whole(exchange: Exchange, attempt: Attempt, observer: Stage) ->
                 raise failure
     else:
         headers, body = readable_refusal(response.status, headers, await attempt.body(_MAX_ERROR_BYTES))
-    await exchange.whole(response.status, headers, body)
+    await exchange.api.whole(exchange, response.status, headers, body)
     observer.whole(body)
 
 

@@ -20,7 +20,7 @@ from support.stack import listening, running
 from policies import Cell, Policy, QuarantineReason, TrialTerms, quarantine
 from serve.errors import GatewayError, OverloadedError, PoolUnavailableError
 from serve.gateway.endpoints import explanation
-from serve.proxy.exchange import Exchange
+from serve.proxy.exchange import Api
 from serve.quarantine.live_policy import LivePolicy
 from serve.request.body_reader import RequestReader
 from serve.routing.fair_queue import Asker
@@ -692,7 +692,7 @@ async def test_whatever_says_that_no_memory_is_left_is_503_and_may_be_tried_agai
     async def read(*_: Any) -> bytes:
         raise error
 
-    monkeypatch.setattr(Exchange, "read", read)
+    monkeypatch.setattr(Api, "decode", read)
     async with (
         running(config(), {("m", "p"): answering()}) as stack,
         aiohttp.ClientSession() as session,

@@ -50,7 +50,7 @@ class SentTo:
         self.sent += data
         self.parts.append(len(data))
 
-    async def whole(self, status: int, headers: Any, body: bytes) -> None:
+    async def send_whole(self, status: int, headers: Any, body: bytes) -> None:
         self.status, self.sent = status, body
 
     async def end_stream(self, frames: Sequence[Frame] = ()) -> None:

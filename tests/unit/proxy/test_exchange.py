@@ -25,7 +25,7 @@ async def test_an_error_instead_of_a_head_that_cannot_be_sent_is_a_response_of_i
 
     exchange = Exchange("/v1/chat/completions", {}, send, "r1", INVALID_SPAN)
     with pytest.raises(ValueError, match="line break"):
-        await (exchange.start_stream(200, BROKEN) if streamed else exchange.whole(200, BROKEN, b"{}"))
+        await (exchange.start_stream(200, BROKEN) if streamed else exchange.send_whole(200, BROKEN, b"{}"))
     await exchange.refuse(GatewayError("Internal error."))
     head, body = sent
     assert (head["type"], head["status"]) == ("http.response.start", 500)

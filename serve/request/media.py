@@ -1,4 +1,7 @@
-"""Media in messages: which there are, and whose URLs an engine may fetch, since it could reach what no client can."""
+"""Media in messages: which there are, and whose URLs an engine may fetch, since it could reach what no client can.
+
+Nor may a client name them itself: engines keep media under such a name, for all clients, and look at nothing else.
+"""
 
 import re
 from collections.abc import Iterable
@@ -10,22 +13,27 @@ from msgspec import Raw, Struct
 
 from serve.config.gateway import RequestsConfig
 from serve.errors import InvalidRequestError
-from serve.request.completion import NONE, holds, not_allowed
+from serve.request.completion import NONE, given, holds, not_allowed
 from serve.request.long_json import decode
 
-# Marks of content that an engine fetches or loads; escapes could hide any of them.
-_MEDIA_MARKS = (b"_url", b"_embeds", b"\\u00")
+# Marks of content that an engine fetches, loads or has kept; escapes could hide any of them.
+_MEDIA_MARKS = (b"_url", b"_embeds", b'"uuid"', b"\\u00")
 _IMAGE_MARKS = (b"image", b"video", b"\\u00")
 _IMAGE_TYPE = re.compile("(?:input_)?(?:image|video)")
 _ODD_IN_URL = frozenset("\\@ \t\r\n")
+_LONGEST_URL_BYTES = 64 * 1024  # of one to fetch: a text of megabytes would take too long to read
 
 
 class _Url(Struct, gc=False):
     url: Raw = NONE
+    content_hash: Raw = NONE
+    max_dynamic_patch: Raw = NONE
+    min_dynamic_patch: Raw = NONE
 
 
 class _Part(Struct, gc=False):
     type: Raw = NONE
+    uuid: Raw = NONE
     image_url: Raw = NONE
     video_url: Raw = NONE
     audio_url: Raw = NONE
@@ -40,11 +48,13 @@ class _Part(Struct, gc=False):
 
 # A URL may be a picture of 30 MB: it is passed over, and not made a text.
 _parts = msgspec.json.Decoder(list[_Part | str])
-_url = msgspec.json.Decoder(_Url | None)
+_url = msgspec.json.Decoder(_Url)
 _text = msgspec.json.Decoder(str | None).decode
 _URLS = attrgetter("image_url", "video_url", "audio_url")
 _EMBEDS = attrgetter("image_embeds", "audio_embeds", "video_embeds", "prompt_embeds")
 _IMAGES = attrgetter("image_url", "video_url", "image_embeds", "video_embeds", "image", "image_pil", "video")
+# The names of media in engines' caches, and the pieces into which SGLang cuts a picture.
+_STEERING = ("content_hash", "max_dynamic_patch", "min_dynamic_patch")
 _NO_URLS = (NONE, NONE, NONE)
 _NO_EMBEDS = (NONE, NONE, NONE, NONE)
 
@@ -54,13 +64,14 @@ class MediaRules:
 
     def __init__(self, config: RequestsConfig) -> None:
         self._hosts = frozenset(config.media_hosts)
-        self._may_embed = "prompt_embeds" in config.pass_fields
+        self._passed = frozenset(config.pass_fields)
 
     def check(self, contents: Iterable[Raw]) -> None:
         """Checks the media in a request's messages. `contents` are those that are lists of parts.
 
         Raises:
-            InvalidRequestError: An engine would fetch from a host that is not listed, or load embeddings.
+            InvalidRequestError: An engine would fetch from a host that is not listed, load embeddings, or take what it
+                has kept under a name.
         """
         try:
             for content in contents:
@@ -73,13 +84,14 @@ class MediaRules:
             raise InvalidRequestError(f"The content of a message is wrong: {error}.", param="messages") from error
 
     def _check_part(self, part: _Part) -> None:
-        if _EMBEDS(part) != _NO_EMBEDS and not self._may_embed:
+        if _EMBEDS(part) != _NO_EMBEDS and "prompt_embeds" not in self._passed:
             raise not_allowed("prompt_embeds", "messages")
+        self._refuse("uuid", part.uuid)
         urls = _URLS(part)
         if urls == _NO_URLS:
             return
         for url in urls:
-            if not self._may_fetch(url):
+            if not self._may_fetch(self._address(url)):
                 raise InvalidRequestError(
                     "Media in messages must be `data:` URLs or come from a host that the operator has listed in "
                     "`requests.media_hosts`.",
@@ -87,12 +99,24 @@ class MediaRules:
                     code="media_not_allowed",
                 )
 
+    def _refuse(self, name: str, value: Raw) -> None:
+        if name not in self._passed and given(value):
+            raise not_allowed(name, "messages")
+
+    def _address(self, member: Raw) -> Raw:
+        """Returns the address alone, which some write as an object."""
+        if bytes(memoryview(member)[:1]) != b"{":
+            return member
+        inner = decode(_url, member)
+        for name in _STEERING:
+            self._refuse(name, getattr(inner, name))
+        return inner.url
+
     def _may_fetch(self, member: Raw) -> bool:
-        if bytes(memoryview(member)[:1]) == b"{":
-            inner = decode(_url, member)
-            member = NONE if inner is None else inner.url
         if member is NONE or _is_data(member):
             return True
+        if memoryview(member).nbytes > _LONGEST_URL_BYTES:
+            return False
         url = _text(member)
         if url is None or url[:5].lower() == "data:":
             return True

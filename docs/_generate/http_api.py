@@ -18,7 +18,7 @@ _FINER = {
     "engine_stalled": 502,
     "not_found": 404,
 }
-_DONE = ((REFUSE, "400 `field_not_allowed`, unless null"), (STRIP, "taken out"))
+_DONE = ((REFUSE, "400 `field_not_allowed`, unless null or false"), (STRIP, "taken out"))
 
 
 def errors() -> list[tuple[int, str, str]]:

@@ -100,23 +100,39 @@ class Choice(Struct, gc=False):
 class EngineFields(Struct, kw_only=True, gc=False):
     """Fields that must not reach an engine; see `serve.request.field_rules`."""
 
-    # Addresses, code and state of the engine.
+    # Addresses, files, code and state of the engine.
     kv_transfer_params: Raw = NONE
     ec_transfer_params: Raw = NONE
+    disaggregated_params: Raw = NONE
     bootstrap_host: Raw = NONE
     bootstrap_port: Raw = NONE
     bootstrap_room: Raw = NONE
     logits_processors: Raw = NONE
     custom_logit_processor: Raw = NONE
+    custom_params: Raw = NONE
     lora_path: Raw = NONE
+    lora_request: Raw = NONE
+    adapters: Raw = NONE
+    draft_model: Raw = NONE
+    session_params: Raw = NONE
     chat_template: Raw = NONE
     guided_decoding_backend: Raw = NONE
     prompt_embeds: Raw = NONE
     input_embeds: Raw = NONE
+    image_data: Raw = NONE
     media_io_kwargs: Raw = NONE
     mm_processor_kwargs: Raw = NONE
+    images_config: Raw = NONE
+    video_config: Raw = NONE
+    max_dynamic_patch: Raw = NONE
+    min_dynamic_patch: Raw = NONE
+    # A little of these is much work for an engine, in a step of all requests.
     prompt_logprobs: Raw = NONE
-    use_beam_search: bool | None = None
+    use_beam_search: Raw = NONE
+    stop_regex: Raw = NONE
+    repetition_detection: Raw = NONE
+    return_hidden_states: Raw = NONE
+    return_routed_experts: Raw = NONE
     # Where another gateway would send the request, with which secrets, and what it would answer itself.
     api_base: Raw = NONE
     base_url: Raw = NONE
@@ -140,13 +156,21 @@ class EngineFields(Struct, kw_only=True, gc=False):
     aws_secret_access_key: Raw = NONE
     aws_session_token: Raw = NONE
     azure_ad_token: Raw = NONE
-    # Places in queue and cache, which are not the client's to choose.
+    # Places in queue, cache, frames and books, and marks in the text, which are not the client's to choose.
     request_id: Raw = NONE
     rid: Raw = NONE
     session_id: Raw = NONE
     priority: Raw = NONE
     data_parallel_rank: Raw = NONE
+    routed_dp_rank: Raw = NONE
+    disagg_prefill_dp_rank: Raw = NONE
+    id_slot: Raw = NONE
     cache_salt: Raw = NONE
+    extra_key: Raw = NONE
+    custom_labels: Raw = NONE
+    stream_interval: Raw = NONE
+    watermark: Raw = NONE
+    watermarking: Raw = NONE
     vllm_xargs: dict[str, Raw] | UnsetType | None = UNSET
 
 
@@ -174,11 +198,13 @@ class CompletionRequest(EngineFields, kw_only=True, gc=False):
     best_of: int | None = None
     logprobs: bool | int | None = None
     top_logprobs: int | None = None
+    logprob_token_ids: Raw = NONE
     logit_bias: Raw = NONE
     chat_template_kwargs: dict[str, Raw] | None = None
     structured_outputs: Raw = NONE
     stop: Raw = NONE
     stop_token_ids: Raw = NONE
+    bad_words: Raw = NONE
     prompt_cache_key: str | int | None = None
     # Engines read numbers in strings, too, so that these are read where they matter.
     temperature: Raw = NONE
@@ -196,10 +222,10 @@ class CompletionRequest(EngineFields, kw_only=True, gc=False):
 # Fields without a rule that mode `strict` knows, beside those that the gateway reads.
 HARMLESS = frozenset(
     {"top_p", "top_k", "seed", "max_tokens", "max_completion_tokens", "min_tokens",
-     "length_penalty", "bad_words",
-     "allowed_token_ids", "ignore_eos", "include_stop_str_in_output", "skip_special_tokens",
+     "length_penalty", "allowed_token_ids", "ignore_eos", "include_stop_str_in_output", "skip_special_tokens",
      "spaces_between_special_tokens", "add_special_tokens", "add_generation_prompt", "continue_final_message",
-     "truncate_prompt_tokens", "return_tokens_as_token_ids",
+     "truncate_prompt_tokens", "truncation_side", "return_tokens_as_token_ids", "return_token_offsets",
+     "return_prompt_text", "return_mm_kwargs", "mm_payload", "routed_experts_prompt_start", "documents",
      "suffix", "user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_retention",
      "verbosity", "modalities", "prediction", "functions", "function_call"}
 )  # fmt: skip

@@ -21,19 +21,23 @@ from serve.request.media import MediaRules
 REFUSE = "refuse"
 STRIP = "strip"
 _STRIPPED = frozenset(
-    {"request_id", "rid", "session_id", "priority", "data_parallel_rank", "cache_salt", "vllm_xargs",
-     "extra_body"}  # in the last, other gateways would find what is refused
+    {"request_id", "rid", "session_id", "priority", "data_parallel_rank", "routed_dp_rank", "disagg_prefill_dp_rank",
+     "id_slot", "cache_salt", "extra_key", "custom_labels", "stream_interval", "watermark", "watermarking",
+     "vllm_xargs", "extra_body"}  # in the last, other gateways would find what is refused
 )  # fmt: skip
 _NAMES, _ABSENT = EngineFields.__struct_fields__, EngineFields.__struct_defaults__
 # docs/reference/http-api.md shows this table; `requests.pass_fields` lets a field through.
 ACTIONS = {name: STRIP if name in _STRIPPED else REFUSE for name in _NAMES}
 _SEVERAL_PROMPTS = re.compile(rb'\s*\[\s*["\[]')
 _LOGIT_BIAS_BYTES = 16 * 1024
-_STOP_BYTES = 64 * 1024  # more than any list of texts or tokens to stop at
-# vLLM renders the template with these as arguments of its own.
+_STOP_BYTES = 64 * 1024  # more than any list of texts or tokens to stop at, or to leave out
+_OFF = Raw(b"false")
+_WHOLE_VOCABULARY = -1  # as a number of alternatives
+# Engines render the template with these as arguments of the function that does it, which also pads and cuts prompts.
 _NOT_FOR_TEMPLATES = frozenset(
     {"chat_template", "conversation", "messages", "tools", "documents", "tokenize", "tokenizer", "return_dict",
-     "return_tensors", "tokenizer_kwargs", "continue_final_message", "add_generation_prompt"}
+     "return_tensors", "tokenizer_kwargs", "processor_kwargs", "continue_final_message", "add_generation_prompt",
+     "padding", "truncation", "max_length", "return_assistant_tokens_mask", "load_audio_from_video"}
 )  # fmt: skip
 _flags = msgspec.json.Decoder(dict[str, Raw])
 
@@ -64,7 +68,7 @@ class FieldRules:
         values = astuple(request)[: len(_NAMES)]  # those of the base come first
         names = () if values == _ABSENT else self._stripped(values)
         self._check_numbers(request)
-        if request.stop is not NONE or request.stop_token_ids is not NONE:
+        if request.stop is not NONE or request.stop_token_ids is not NONE or request.bad_words is not NONE:
             _check_stops(request)
         if request.prompt is not NONE:
             self._check_prompts(request.prompt)
@@ -80,18 +84,22 @@ class FieldRules:
     def _stripped(self, values: Sequence[Any]) -> list[str]:
         names = []
         for name, value, absent in zip(_NAMES, values, _ABSENT, strict=True):
-            if value == absent or value is None or value is False or name in self._config.pass_fields:
+            if value == absent or value is None or name in self._config.pass_fields:
                 continue
-            if ACTIONS[name] is REFUSE:
+            if ACTIONS[name] is STRIP:
+                names.append(name)
+            elif value != _OFF:
                 raise not_allowed(name)
-            names.append(name)
         return names
 
     def _check_numbers(self, request: CompletionRequest) -> None:
         for name, most, setting in self._most:
             value: float | None = getattr(request, name)
-            if value is not None and value > most:
+            if value is not None and (value > most or value == _WHOLE_VOCABULARY):
                 raise _too_many(name, most, setting)
+        most = self._config.max_top_logprobs
+        if request.logprob_token_ids is not NONE and bytes(request.logprob_token_ids).count(b",") >= most:
+            raise _too_many("logprob_token_ids", most, "max_top_logprobs")
         if request.logit_bias is not NONE:
             raw, most = bytes(request.logit_bias), self._config.max_logit_bias
             if len(raw) > _LOGIT_BIAS_BYTES or raw.count(b":") > most:
@@ -108,7 +116,7 @@ class FieldRules:
 
 
 def _check_stops(request: CompletionRequest) -> None:
-    for name in ("stop", "stop_token_ids"):
+    for name in ("stop", "stop_token_ids", "bad_words"):
         if len(bytes(getattr(request, name))) > _STOP_BYTES:
             raise InvalidRequestError(
                 f"The field `{name}` has more than {_STOP_BYTES} bytes.", param=name, code="over_limit"

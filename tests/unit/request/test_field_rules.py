@@ -14,7 +14,7 @@ from serve.request.completion import EngineFields, parse
 from serve.request.field_rules import ACTIONS, REFUSE, STRIP, check_schemas
 
 CHAT: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
-REFUSED = [name for name, action in ACTIONS.items() if action is REFUSE and name != "use_beam_search"]
+REFUSED = [name for name, action in ACTIONS.items() if action is REFUSE]
 STRIPPED = [name for name, action in ACTIONS.items() if action is STRIP]
 
 
@@ -28,7 +28,8 @@ def test_a_field_that_steers_the_engine_is_refused_with_the_way_to_allow_it(name
     assert (error.status, error.param, error.code) == (400, name, "field_not_allowed")
     assert f"requests.pass_fields: [{name}]" in error.message
     assert sent({**CHAT, name: {"a": 1}}, pass_fields=(name,)) == json.dumps({**CHAT, name: {"a": 1}}).encode()
-    assert sent({**CHAT, name: None}) == json.dumps({**CHAT, name: None}).encode()
+    for nothing in (None, False):
+        assert sent({**CHAT, name: nothing}) == json.dumps({**CHAT, name: nothing}).encode()
 
 
 @pytest.mark.parametrize("name", STRIPPED)
@@ -38,15 +39,41 @@ def test_a_place_in_queue_or_cache_is_taken_out(name: str) -> None:
     assert sent(body, pass_fields=(name,)) == json.dumps(body).encode()
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("stop_regex", "(a+)+b"),
+        ("session_params", {"id": "another's"}),
+        ("custom_params", {"__sglang_reasoning_end_token_ids": [1]}),
+        ("max_dynamic_patch", 100_000),
+        ("repetition_detection", {"max_pattern_size": 10_000, "min_pattern_size": 5_000, "min_count": 2}),
+        ("adapters", "/tmp/adapter"),
+        ("image_data", "http://169.254.169.254/"),
+    ],
+)
+def test_what_makes_an_engine_work_for_one_client_alone_is_refused(name: str, value: Any) -> None:
+    assert problem({**CHAT, name: value}).param == name
+    assert problem({"model": "m", "prompt": "x", name: value}, mode="strict").param == name
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("extra_key", "x"),
+        ("routed_dp_rank", 1),
+        ("stream_interval", 1_000_000),
+        ("custom_labels", {"a": "b"}),
+        ("watermarking", False),
+    ],
+)
+def test_what_is_the_operators_to_set_is_taken_out_whatever_it_says(name: str, value: Any) -> None:
+    assert json.loads(sent({**CHAT, name: value})) == CHAT
+
+
 def test_an_escaped_name_hides_nothing() -> None:
     body = b'{"model":"m","\\u0063ache_salt":"x","messages":[]}'
     assert sent(body) == b'{"model":"m","messages":[]}'
     assert problem(b'{"model":"m","chat\\u005ftemplate":"x"}').param == "chat_template"
-
-
-def test_beam_search_is_refused_where_it_is_on() -> None:
-    assert problem({**CHAT, "use_beam_search": True}).param == "use_beam_search"
-    assert sent({**CHAT, "use_beam_search": False}) == json.dumps({**CHAT, "use_beam_search": False}).encode()
 
 
 def test_the_clients_arguments_for_the_engine_do_not_come_back_with_ours() -> None:
@@ -61,6 +88,7 @@ def test_the_clients_arguments_for_the_engine_do_not_come_back_with_ours() -> No
         ({"own_switch": "low", "level": 2}, True),
         ({"chat_template": "{{ 1 }}"}, False),
         ({"tokenize": False}, False),
+        ({"padding": "max_length", "max_length": 1_000_000_000}, False),
         ({"own_switch": {"a": 1}}, False),
         ({"own_switch": ["a"]}, False),
     ],
@@ -87,6 +115,7 @@ def test_a_client_does_not_choose_the_grammar_backend(name: str) -> None:
         ({"best_of": 5}, {"max_n": 5}),
         ({"top_logprobs": 21}, {"max_top_logprobs": 21}),
         ({"logprobs": 21}, {"max_top_logprobs": 21}),
+        ({"logprob_token_ids": [*range(21)]}, {"max_top_logprobs": 21}),
         ({"logit_bias": {str(token): 1 for token in range(301)}}, {"max_logit_bias": 301}),
         ({"prompt": ["a"] * 17}, {"max_prompts": 17}),
         ({"prompt": [[1, 2]] * 17}, {"max_prompts": 17}),
@@ -98,6 +127,13 @@ def test_numbers_over_their_limit_are_refused_with_the_setting(fields: Any, sett
     assert (error.param, error.code) == (next(iter(fields)), "over_limit")
     assert f"requests.{next(iter(setting))}" in error.message
     assert sent(body, **setting) == json.dumps(body).encode()
+
+
+@pytest.mark.parametrize("name", ["logprobs", "top_logprobs"])
+def test_the_whole_vocabulary_is_more_alternatives_than_any_number(name: str) -> None:
+    """vLLM reads -1 so, and writes a megabyte for each token."""
+    error = problem({**CHAT, name: -1}, max_top_logprobs=1_000)
+    assert (error.param, error.code) == (name, "over_limit")
 
 
 @pytest.mark.parametrize("prompt", ["x" * 100, list(range(1000)), ["a"] * 16, [], None])
@@ -124,7 +160,7 @@ class TestStrict:
         assert sent({**CHAT, "tools": [{"type": "function", "x": 1}]}, mode="strict")
 
 
-@pytest.mark.parametrize(("name", "value"), [("stop", "ab"), ("stop_token_ids", 12_345)])
+@pytest.mark.parametrize(("name", "value"), [("stop", "ab"), ("stop_token_ids", 12_345), ("bad_words", "ab")])
 def test_more_stops_than_anybody_lists_are_refused(name: str, value: Any) -> None:
     assert sent({**CHAT, name: [value] * 5})
     assert problem({**CHAT, name: [value] * 20_000}).param == name

@@ -11,25 +11,18 @@ from typing import Any
 
 from serve.dialects.chat import MISSING_RESULT, Unreadable, chat_role, text_of, text_part
 from serve.dialects.reasoning import unseal
-from serve.dialects.responses.tools import CUSTOM_INPUT, TOOL_SEARCH, ToolTable, read_tools
+from serve.dialects.responses.tools import BUILT_IN, CUSTOM_INPUT, ToolTable, read_tools
 from serve.errors import InvalidRequestError, encode_json
 
 Item = Mapping[str, Any]
 Message = dict[str, Any]
 
-# Calls of tools that only OpenAI declares, kept as what the model did and saw: the function's name, and the member of
-# the item that holds its arguments.
-_HOSTED_CALLS = {
-    "local_shell_call": ("local_shell", "action"),
-    "shell_call": ("shell", "action"),
-    "apply_patch_call": ("apply_patch", "operation"),
-    "tool_search_call": (TOOL_SEARCH, "arguments"),
-}
+_BUILT_IN_CALLS = {tool.item: (name, tool) for name, tool in BUILT_IN.items()}
 ADDITIONAL_TOOLS = "additional_tools"
 _FOUND_TOOLS = "tool_search_output"
 _CONFIGURATION = "configuration_update"
 AGENT_MESSAGE = "agent_message"  # the task or the answer of another agent of Codex
-_CALLS = frozenset({"function_call", "custom_tool_call", *_HOSTED_CALLS})
+_CALLS = frozenset({"function_call", "custom_tool_call", *_BUILT_IN_CALLS})
 REASONING_ID = "rs_"  # begins the ids of reasoning items, OpenAI's too
 _RESULTS = frozenset((*(f"{kind}_output" for kind in _CALLS), _FOUND_TOOLS))
 _OF_SEARCHES = frozenset({"tool_search_call", _FOUND_TOOLS})
@@ -318,8 +311,11 @@ def _call(item: Item, kind: str, position: int, tools: ToolTable) -> dict[str, A
         given = item.get("arguments") or "{}"
         arguments = given if isinstance(given, str) else encode_json(given).decode()
     else:
-        name, member = _HOSTED_CALLS[kind]
-        arguments = encode_json(item.get(member) or {}).decode()
+        name, tool = _BUILT_IN_CALLS[kind]
+        said = item.get(tool.member)
+        if isinstance(said, Mapping):  # as the model said it, without what was added for the client
+            said = {key: value for key, value in said.items() if value is not None and tool.implied.get(key) != value}
+        arguments = encode_json(said or {}).decode()
     identity = _id_of(item) or f"call_{position}"
     return {"id": identity, "type": "function", "function": {"name": name, "arguments": arguments}}
 

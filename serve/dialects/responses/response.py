@@ -16,7 +16,7 @@ from serve.dialects.dialect import Identity
 from serve.dialects.failure import Failure
 from serve.dialects.reasoning import seal
 from serve.dialects.responses.request import ResponsesMemo
-from serve.dialects.responses.tools import CUSTOM_INPUT, TOOL_SEARCH
+from serve.dialects.responses.tools import BUILT_IN, CUSTOM_INPUT, BuiltIn
 from serve.errors import (
     DeadlineError,
     EngineError,
@@ -113,9 +113,12 @@ class ResponseObject:
         Raises:
             EngineError: The call of a custom tool holds no text.
         """
+        if (built_in := self.built_in(call)) is not None:
+            said = msgspec.json.decode(call.arguments)
+            arguments = {**said, **built_in.implied, **said}  # in the model's order: it comes back in the next turn
+            named = {"id": self.item_id(built_in.prefix, index), "type": built_in.item, "call_id": call.id}
+            return {**named, **built_in.beside, built_in.member: arguments, "status": "completed"}
         item = self.begun_call(index, call)
-        if item["type"] == "tool_search_call":
-            return {**item, "arguments": msgspec.json.decode(call.arguments), "status": "completed"}
         if "input" not in item:
             return {**item, "arguments": call.arguments, "status": "completed"}
         text = msgspec.json.decode(call.arguments).get(CUSTOM_INPUT)
@@ -123,12 +126,13 @@ class ResponseObject:
             raise EngineError(f"The model called the custom tool {item['name']!r} without its input.")
         return {**item, "input": text, "status": "completed"}
 
+    def built_in(self, call: Call) -> BuiltIn | None:
+        """Returns the built-in tool that is called, if it is one: its arguments are no text that could grow."""
+        return BUILT_IN.get(self.memo.tools.client_tool(call.name).kind)
+
     def begun_call(self, index: int, call: Call) -> Item:
-        """Returns a call of which nothing but the name is known yet."""
+        """Returns a call of which nothing but the name is known yet, not one of a built-in tool."""
         tool = self.memo.tools.client_tool(call.name)
-        if tool.kind == TOOL_SEARCH:
-            named = {"call_id": call.id, "execution": "client", "arguments": {}, "status": "in_progress"}
-            return {"id": self.item_id("tsc", index), "type": "tool_search_call", **named}
         custom = tool.kind == "custom"
         kind, prefix = ("custom_tool_call", "ctc") if custom else ("function_call", "fc")
         named = {"call_id": call.id, "name": tool.name}

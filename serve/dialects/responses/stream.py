@@ -149,6 +149,8 @@ class ResponsesEncoder(Encoder):
 
     def _grow(self) -> bytes:
         more = self._answer.take_more()
+        if self._response.built_in(more) is not None:
+            return b""
         begun = b""
         if more.id != self._growing:
             begun = b"".join(self._send_calls(self._answer.calls_before())) + self._close("completed")
@@ -156,8 +158,6 @@ class ResponsesEncoder(Encoder):
             self._growing = more.id
             self._grown = []
             self._text_of_call = CustomText() if _is_custom(self._item) else None
-        if not _streams(self._item):
-            return begun
         text = more.arguments if self._text_of_call is None else self._text_of_call.feed(more.arguments)
         self._grown.append(text)
         return begun + self._more_arguments(text) if text else begun
@@ -187,13 +187,12 @@ class ResponsesEncoder(Encoder):
         return events
 
     def _call_so_far(self, status: str) -> Item:
-        item = {**self._item, "status": status}
-        return {**item, _field(item): "".join(self._grown)} if _streams(item) else item
+        return {**self._item, "status": status, _field(self._item): "".join(self._grown)}
 
     def _begin_call(self, item: Item) -> bytes:
         self._item = item
         self._call_head = _head_of(f"response.{_name(item)}.delta", self._place_of_item())
-        added = {**item, _field(item): "" if _streams(item) else {}, "status": "in_progress"}
+        added = {**item, "status": "in_progress"} | ({_field(item): ""} if _streams(item) else {})
         return self._event("output_item.added", {"output_index": len(self._output), "item": added})
 
     def _more_arguments(self, text: str) -> bytes:
@@ -237,8 +236,8 @@ def _is_custom(item: Item) -> bool:
 
 
 def _streams(item: Item) -> bool:
-    """Returns whether the arguments of a call are text, with events of their own: not those of a search for tools."""
-    return bool(item["type"] != "tool_search_call")
+    """Returns whether the arguments of a call are text, with events of their own: not those of a built-in tool."""
+    return item["type"] in ("function_call", "custom_tool_call")
 
 
 def _field(item: Item) -> str:

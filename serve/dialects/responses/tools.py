@@ -1,8 +1,8 @@
 """Tools in all shapes of the Responses API as functions of a chat completion, and the way back by name.
 
 An engine knows functions only. A custom tool becomes a function with one string, a namespace's tools become functions
-with the namespace in their name, the client's search for tools becomes a function, and a hosted tool, which only OpenAI
-can run, is left out.
+with the namespace in their name, and those of OpenAI's own tools that clients run become functions too. A hosted tool,
+which only OpenAI can run, is left out.
 """
 
 import json
@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import Any, Literal
+from typing import Any, NamedTuple
 
 from serve.errors import InvalidRequestError
 
@@ -28,6 +28,89 @@ _CUSTOM_PARAMETERS: dict[str, Any] = {
     "properties": {CUSTOM_INPUT: {"type": "string", "description": "The tool's whole input, as plain text."}},
     "required": [CUSTOM_INPUT],
     "additionalProperties": False,
+}
+
+
+class BuiltIn(NamedTuple):
+    """A tool of OpenAI's that clients run: the function that stands for it, and the item that a call of it is.
+
+    Attributes:
+        parameters: Of the function; clients don't give them, as OpenAI's models know them.
+        item: The type of a call's item.
+        prefix: Begins the ids of its items.
+        member: Of the item, with the arguments.
+        beside: Further members of the item.
+        implied: What the arguments hold if the model does not say otherwise.
+    """
+
+    description: str
+    parameters: Mapping[str, Any]
+    item: str
+    prefix: str
+    member: str
+    beside: Mapping[str, Any] = {}
+    implied: Mapping[str, Any] = {}
+
+
+_STRINGS = {"type": "array", "items": {"type": "string"}}
+_TIMEOUT = {"type": "integer", "description": "Milliseconds after which the command is ended."}
+BUILT_IN = {
+    TOOL_SEARCH: BuiltIn("", _NO_PARAMETERS, "tool_search_call", "tsc", "arguments", beside={"execution": "client"}),
+    "shell": BuiltIn(
+        "Runs shell commands on the user's machine.",
+        {
+            "type": "object",
+            "properties": {
+                "commands": {**_STRINGS, "description": "Commands for a shell, each run by itself."},
+                "timeout_ms": _TIMEOUT,
+                "max_output_length": {"type": "integer", "description": "Characters of output to keep."},
+            },
+            "required": ["commands"],
+        },
+        "shell_call",
+        "sh",
+        "action",
+        implied={"timeout_ms": None, "max_output_length": None},
+    ),
+    "local_shell": BuiltIn(
+        "Runs a program on the user's machine.",
+        {
+            "type": "object",
+            "properties": {
+                "command": {**_STRINGS, "description": 'The program and its arguments, such as ["bash", "-lc", "ls"].'},
+                "env": {"type": "object", "additionalProperties": {"type": "string"}},
+                "timeout_ms": _TIMEOUT,
+                "working_directory": {"type": "string"},
+            },
+            "required": ["command"],
+        },
+        "local_shell_call",
+        "lsh",
+        "action",
+        implied={"type": "exec", "env": {}},
+    ),
+    "apply_patch": BuiltIn(
+        "Creates, updates or deletes a file.",
+        {
+            "type": "object",
+            "properties": {
+                "type": {"type": "string", "enum": ["create_file", "update_file", "delete_file"]},
+                "path": {"type": "string"},
+                "diff": {
+                    "type": "string",
+                    "description": "Of a new file, all lines, each behind a `+`. Of an update, hunks: a line `@@`, "
+                    "which may name a line above as in `@@ def f():`, then lines behind a space where they stay, `-` "
+                    "where they go and `+` where they are new. No line numbers. None to delete a file.",
+                },
+            },
+            "required": ["type", "path"],
+            "if": {"properties": {"type": {"const": "delete_file"}}},
+            "else": {"required": ["diff"]},
+        },
+        "apply_patch_call",
+        "apc",
+        "operation",
+    ),
 }
 
 
@@ -57,12 +140,12 @@ class ClientTool:
     """A tool as the client named it.
 
     Attributes:
-        kind: `custom` for a tool that takes plain text, `tool_search` for the client's search for further tools.
+        kind: `function`, `custom` for a tool that takes plain text, or the name of one that is `BUILT_IN`.
         name: Within its namespace.
         namespace: None for a tool at the top level.
     """
 
-    kind: Literal["function", "custom", "tool_search"]
+    kind: str
     name: str
     namespace: str | None = None
 
@@ -149,11 +232,19 @@ def _read_tool(table: ToolTable, tool: Any, namespace: str | None, param: str) -
         _add_function(table, _nested(tool, "function"), namespace, param)
     elif kind == "custom":
         _add_custom(table, _nested(tool, "custom"), namespace, param)
-    elif kind == TOOL_SEARCH and tool.get("execution") == "client":
-        members = {"description": tool.get("description"), "parameters": tool.get("parameters") or _NO_PARAMETERS}
-        table.add(ClientTool("tool_search", TOOL_SEARCH), members)
+    elif (built_in := BUILT_IN.get(str(kind))) is not None and _is_run_by_client(tool):
+        given = {name: tool.get(name) or getattr(built_in, name) for name in ("description", "parameters")}
+        table.add(ClientTool(kind, kind), given)
     else:
         table.dropped.append(str(kind))
+
+
+def _is_run_by_client(tool: Mapping[str, Any]) -> bool:
+    """Returns whether a built-in tool is not one that OpenAI runs, in a container or by itself."""
+    if tool["type"] == TOOL_SEARCH:
+        return bool(tool.get("execution") == "client")
+    environment = tool.get("environment")
+    return environment is None or (isinstance(environment, Mapping) and environment.get("type") == "local")
 
 
 def _tools_in(holder: Mapping[str, Any], param: str) -> list[Any]:
@@ -218,19 +309,20 @@ def read_choice(choice: Any, table: ToolTable) -> tuple[list[dict[str, Any]], An
         return table.functions, _checked(kind, table.functions, table)
     if kind == "allowed_tools":
         return _allowed(_nested(choice, "allowed_tools"), table)
-    if kind in ("function", "custom"):
-        return table.functions, {"type": "function", "function": {"name": _function_of(choice, table)}}
+    if kind is not None and (name := _function_of(choice, table)) is not None:
+        return table.functions, {"type": "function", "function": {"name": name}}
     raise _forced_hosted(str(kind))
 
 
 def _allowed(allowed: Mapping[str, Any], table: ToolTable) -> tuple[list[dict[str, Any]], Any]:
     names: list[str] = []
     for tool in _tools_in(allowed, "tool_choice"):
-        kind = tool.get("type", "function") if isinstance(tool, Mapping) else None
-        if kind in ("function", "custom"):
-            names.append(_function_of(tool, table))
-        elif kind == "namespace":
+        if not isinstance(tool, Mapping):
+            continue
+        if tool.get("type") == "namespace":
             names += table.names_in(tool.get("name"))
+        elif (name := _function_of(tool, table)) is not None:
+            names.append(name)
     kept = table.functions_named(names)
     return kept, _checked(allowed.get("mode", "auto"), kept, table)
 
@@ -241,9 +333,13 @@ def _checked(choice: Any, functions: list[dict[str, Any]], table: ToolTable) -> 
     return choice
 
 
-def _function_of(choice: Mapping[str, Any], table: ToolTable) -> str:
-    named = _nested(choice, str(choice.get("type", "function")))
-    return table.function_name(str(named.get("name")), named.get("namespace"))
+def _function_of(choice: Mapping[str, Any], table: ToolTable) -> str | None:
+    """Returns the name of the function that is chosen; None for a tool that is not run here."""
+    kind = str(choice.get("type", "function"))
+    if kind in ("function", "custom"):
+        named = _nested(choice, kind)
+        return table.function_name(str(named.get("name")), named.get("namespace"))
+    return kind if table.client_tool(kind).kind == kind else None
 
 
 def _forced_hosted(kind: str) -> InvalidRequestError:

@@ -168,10 +168,10 @@ def test_a_call_that_the_length_cut_has_no_end_in_responses_and_the_reason_in_me
     assert [event["delta"]["stop_reason"] for event in ended if event["type"] == "message_delta"] == ["max_tokens"]
 
 
-@pytest.mark.parametrize("name", ["write", "apply_patch", "tool_search"])
+@pytest.mark.parametrize("name", ["write", "apply_patch"])
 @pytest.mark.parametrize("follows", ["text", "reasoning", "call", "text and call"])
 def test_what_follows_a_call_that_the_length_cut_has_a_place_of_its_own(name: str, follows: str) -> None:
-    member = {"write": "path", "apply_patch": "input", "tool_search": "query"}[name]
+    member = {"write": "path", "apply_patch": "input"}[name]
     chunks = chunks_of("I write.", [(name, {member: "x" * 500})], "", ascii_only=True)[:-20]
     if "text" in follows:
         chunks.append(chunk({"content": "late"}))
@@ -193,6 +193,16 @@ def test_what_follows_a_call_that_the_length_cut_has_a_place_of_its_own(name: st
     said = "".join(event["delta"] for event in events if event.get("item_id") == cut["id"])
     assert said == (cut.get("arguments", cut.get("input")) or "")
     blocks_in(messages(chunks, live=True))
+
+
+def test_a_call_whose_arguments_are_no_text_begins_when_it_is_whole() -> None:
+    made = chunks_of(
+        "I search.", [("write", {"path": "a"}), ("tool_search", {"query": "x" * 500})], "", ascii_only=True
+    )
+    cut = responses([*made[:-20], chunk({}, "length")], live=True)
+    assert [item["type"] for item in final(cut)["output"]] == ["message", "function_call"]
+    whole = responses(made, live=True)
+    assert [item["type"] for item in final(whole)["output"]] == ["message", "function_call", "tool_search_call"]
 
 
 def test_a_stream_that_fails_while_a_call_grows_has_one_terminal_and_no_done() -> None:

@@ -100,21 +100,51 @@ class TestOrder:
         assert "custom_tool_call_input.delta" in kinds(events)
         assert "function_call_arguments.done" in kinds(events)
 
-    def test_a_search_for_tools_comes_as_one_with_its_arguments_read(self) -> None:
-        search = {"type": "tool_search", "execution": "client", "parameters": {"type": "object"}}
-        chunks = [
-            chunk(call_delta(0, "", "c0", "tool_search")),
-            chunk(call_delta(0, '{"query":')),
-            chunk(call_delta(0, '"calendar"}'), "tool_calls"),
-        ]
-        events = encoded(chunks, tools=[search, WEATHER])
-        (item,) = final(events)["output"]
-        assert item.pop("id").startswith("tsc_")
-        assert item == {
-            "type": "tool_search_call", "call_id": "c0", "execution": "client", "status": "completed",
-            "arguments": {"query": "calendar"},
-        }  # fmt: skip
+    @pytest.mark.parametrize(
+        ("tool", "arguments", "item"),
+        [
+            (
+                {"type": "tool_search", "execution": "client", "parameters": {"type": "object"}},
+                {"query": "calendar"},
+                {"type": "tool_search_call", "execution": "client", "arguments": {"query": "calendar"}},
+            ),
+            (
+                {"type": "shell", "environment": {"type": "local"}},
+                {"commands": ["ls", "pwd"], "timeout_ms": 5},
+                {
+                    "type": "shell_call",
+                    "action": {"commands": ["ls", "pwd"], "timeout_ms": 5, "max_output_length": None},
+                },
+            ),
+            (
+                {"type": "local_shell"},
+                {"command": ["ls"]},
+                {"type": "local_shell_call", "action": {"type": "exec", "command": ["ls"], "env": {}}},
+            ),
+            (
+                {"type": "apply_patch"},
+                {"type": "create_file", "path": "a.txt", "diff": "+x"},
+                {
+                    "type": "apply_patch_call",
+                    "operation": {"type": "create_file", "path": "a.txt", "diff": "+x"},
+                },
+            ),
+        ],
+    )
+    def test_a_call_of_a_tool_that_the_client_runs_is_an_item_of_its_own_and_comes_back_as_it_was(
+        self, tool: dict[str, Any], arguments: dict[str, Any], item: dict[str, Any]
+    ) -> None:
+        text = json.dumps(arguments, separators=(",", ":"))
+        chunks = [chunk(call_delta(0, "", "c0", tool["type"])), chunk(call_delta(0, text[:5]))]
+        events = encoded([*chunks, chunk(call_delta(0, text[5:]), "tool_calls")], tools=[tool, WEATHER])
+        (made,) = final(events)["output"]
+        assert {**item, "call_id": "c0", "status": "completed"} == {k: v for k, v in made.items() if k != "id"}
         assert kinds(events)[2:] == ["output_item.added", "output_item.done", "completed"]
+        assert events[2]["item"] == {**made, "status": "in_progress"}
+        assert whole(call_delta(0, text, "c0", tool["type"]), tools=[tool])["output"] == [made]
+        result = {"type": f"{made['type']}_output", "call_id": "c0", "output": "done"}
+        turn = chat([{"role": "user", "content": "x"}, made, result], tools=[tool])["messages"][1]
+        assert turn["tool_calls"][0]["function"] == {"name": tool["type"], "arguments": text}
 
     def test_interleaved_calls_and_a_name_after_its_id_lose_nothing(self) -> None:
         chunks = [

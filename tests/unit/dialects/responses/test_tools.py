@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import jsonschema_rs
 import pytest
 from support.responses_api import WEATHER, chat, translated
 
@@ -61,9 +62,39 @@ def test_a_name_too_long_or_taken_is_shortened_the_same_way_in_every_turn(tools:
 
 
 def test_hosted_tools_and_doubles_are_left_out() -> None:
-    table = read_tools([{"type": "web_search"}, WEATHER, WEATHER, {"type": "local_shell"}])
+    container = {"type": "shell", "environment": {"type": "container_auto"}}
+    table = read_tools([{"type": "web_search"}, WEATHER, WEATHER, container, {"type": "tool_search"}])
     assert len(table.functions) == 1
-    assert table.dropped == ["web_search", "get_weather (given twice)", "local_shell"]
+    assert table.dropped == ["web_search", "get_weather (given twice)", "shell", "tool_search"]
+
+
+@pytest.mark.parametrize(
+    "tool",
+    [{"type": "shell"}, {"type": "shell", "environment": {"type": "local"}}, {"type": "local_shell"},
+     {"type": "apply_patch"}, {"type": "tool_search", "execution": "client"}],
+)  # fmt: skip
+def test_a_tool_that_the_client_runs_is_a_function_that_can_be_chosen(tool: dict[str, Any]) -> None:
+    forced = {"type": tool["type"]}
+    body = chat(tools=[WEATHER, tool], tool_choice=forced)
+    assert names(body) == ["get_weather", tool["type"]]
+    assert body["tool_choice"] == {"type": "function", "function": {"name": tool["type"]}}
+    allowed = {"type": "allowed_tools", "mode": "required", "tools": [forced]}
+    assert names(chat(tools=[WEATHER, tool], tool_choice=allowed)) == [tool["type"]]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "fits"),
+    [
+        ({"type": "create_file", "path": "a", "diff": "+x"}, True),
+        ({"type": "delete_file", "path": "a"}, True),
+        ({"type": "update_file", "path": "a"}, False),
+        ({"type": "move_file", "path": "a", "diff": ""}, False),
+        ({}, False),
+    ],
+)
+def test_clients_get_no_patch_that_they_cannot_read(arguments: dict[str, Any], fits: bool) -> None:
+    (tool,) = chat(tools=[{"type": "apply_patch"}])["tools"]
+    assert jsonschema_rs.is_valid(tool["function"]["parameters"], arguments) == fits
 
 
 def test_no_tools_field_is_sent_if_nothing_remains() -> None:
@@ -101,6 +132,9 @@ def test_allowed_tools_are_the_only_ones_offered(mode: str) -> None:
     ("tools", "choice"),
     [
         ([WEATHER, {"type": "web_search"}], {"type": "web_search"}),
+        ([WEATHER], {"type": "shell"}),
+        ([WEATHER], {"name": "get_weather"}),
+        ([{**WEATHER, "name": "shell"}], {"type": "shell"}),
         ([{"type": "web_search"}], "required"),
         ([{"type": "mcp"}], {"type": "allowed_tools", "mode": "required", "tools": [{"type": "mcp"}]}),
     ],

@@ -214,6 +214,7 @@ class CallAssembly:
         self.calls: list[HeldCall] = []
         self._by_place: dict[int, HeldCall] = {}
         self._by_id: dict[str, HeldCall] = {}
+        self._first_by_id: dict[str, HeldCall] = {}
 
     @property
     def newest(self) -> HeldCall | None:
@@ -235,7 +236,12 @@ class CallAssembly:
         call.feed(entry, self._declares)
         if call.id:
             self._by_id[call.id] = call
+            self._first_by_id.setdefault(call.id, call)
         return call
+
+    def first_of(self, call: HeldCall) -> HeldCall:
+        """Returns the first call with the id of this one, which may be itself."""
+        return self._first_by_id.get(call.id, call)
 
     def _continued(self, entry: Entry) -> HeldCall | None:
         """Returns the call that an entry goes on with; None if it begins one."""

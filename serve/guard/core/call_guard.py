@@ -152,6 +152,8 @@ class CallGuard:
         """Begins to send a call, if that can be done before it is whole."""
         if not any(map(str.strip, call.pieces)):  # its name may not be whole
             return []
+        if self._assembly.first_of(call) is not call:  # and it may be that one once more
+            return []
         self._asked = call.index
         if not call.begins_object:
             return []
@@ -285,6 +287,9 @@ class CallGuard:
 
     def _release(self, call: HeldCall) -> list[Step]:
         self._released = call.index + 1
+        first = self._assembly.first_of(call)
+        if first is not call and first.equals(call):  # some servers say a call again under another index
+            return []
         try:
             value = call.value
         except ValueError:

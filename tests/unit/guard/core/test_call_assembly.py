@@ -176,6 +176,18 @@ SHAPES: dict[str, tuple[list[Any], list[Any]]] = {
         WEATHER_TRIP[:1]),
     "the whole call once more, its number as another library writes it": (
         [entry(0, "a", "get_weather", BERN), entry(0, "a", "get_weather", BERN.replace("2", "2.0"))], WEATHER_TRIP[:1]),
+    "the whole call once more under another index": (
+        [entry(0, "a", "get_weather", BERN[:9]), entry(0, "a", None, BERN[9:]), entry(1, "a", "get_weather", BERN)],
+        WEATHER_TRIP[:1]),
+    "the call once more under other indices, in pieces": (
+        [entry(0, "a", "get_weather", ""), entry(0, "a", None, BERN), entry(1, "a", "get_weather", ""),
+         entry(1, None, None, BERN[:9]), entry(1, None, None, BERN[9:]), entry(2, "a", "get_weather", BERN),
+         entry(3, "b", "plan_trip", ROME)],
+        WEATHER_TRIP),
+    "one id for all, each with an index": (
+        [entry(0, "a", "get_weather", BERN), entry(1, "a", "get_weather", ROME)], TWICE),
+    "the same twice with ids of their own": (
+        [entry(0, "a", "get_weather", BERN), entry(1, "b", "get_weather", BERN)], WEATHER_TRIP[:1] * 2),
     "a new index in every delta": (
         [entry(0, "a", "get_weather", ""), entry(1, "a", None, BERN[:9]), entry(2, "a", None, BERN[9:])],
         WEATHER_TRIP[:1]),
@@ -195,6 +207,8 @@ def test_a_known_way_to_number_calls_is_read(shape: str) -> None:
     assert len({each["id"] for each in message["calls"]}) == len(meant)
     in_one_chunk = Guard(GuardConfig(reruns=0), BODY)
     assert calls_of(read(through(in_one_chunk, [chunk(calls(*entries)), chunk({}, "tool_calls")]))) == meant
+    live = Guard(GuardConfig(reruns=0), BODY, live=True)
+    assert calls_of(read(through(live, [*(chunk(calls(each)) for each in entries), chunk({}, "tool_calls")]))) == meant
 
 
 def test_two_parts_of_a_name_that_are_alike_make_one_name() -> None:

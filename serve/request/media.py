@@ -53,9 +53,10 @@ _text = msgspec.json.Decoder(str | None).decode
 _URLS = attrgetter("image_url", "video_url", "audio_url")
 _EMBEDS = attrgetter("image_embeds", "audio_embeds", "video_embeds", "prompt_embeds")
 _IMAGES = attrgetter("image_url", "video_url", "image_embeds", "video_embeds", "image", "image_pil", "video")
-# The names of media in engines' caches, and the pieces into which SGLang cuts a picture.
-_STEERING = ("content_hash", "max_dynamic_patch", "min_dynamic_patch")
-_NO_URLS = (NONE, NONE, NONE)
+# The name of a picture in an engine's cache, and the number of pieces into which it is cut.
+_STEERING_NAMES = ("content_hash", "max_dynamic_patch", "min_dynamic_patch")
+_STEERING = attrgetter(*_STEERING_NAMES)
+_NO_URLS = _NO_STEERING = (NONE, NONE, NONE)
 _NO_EMBEDS = (NONE, NONE, NONE, NONE)
 
 
@@ -86,12 +87,13 @@ class MediaRules:
     def _check_part(self, part: _Part) -> None:
         if _EMBEDS(part) != _NO_EMBEDS and "prompt_embeds" not in self._passed:
             raise not_allowed("prompt_embeds", "messages")
-        self._refuse("uuid", part.uuid)
+        if part.uuid is not NONE:
+            self._refuse("uuid", part.uuid)
         urls = _URLS(part)
         if urls == _NO_URLS:
             return
         for url in urls:
-            if not self._may_fetch(self._address(url)):
+            if url is not NONE and not self._may_fetch(self._address(url)):
                 raise InvalidRequestError(
                     "Media in messages must be `data:` URLs or come from a host that the operator has listed in "
                     "`requests.media_hosts`.",
@@ -108,12 +110,13 @@ class MediaRules:
         if bytes(memoryview(member)[:1]) != b"{":
             return member
         inner = decode(_url, member)
-        for name in _STEERING:
-            self._refuse(name, getattr(inner, name))
+        if (values := _STEERING(inner)) != _NO_STEERING:
+            for name, value in zip(_STEERING_NAMES, values, strict=True):
+                self._refuse(name, value)
         return inner.url
 
     def _may_fetch(self, member: Raw) -> bool:
-        if member is NONE or _is_data(member):
+        if _is_data(member) or member is NONE:
             return True
         if memoryview(member).nbytes > _LONGEST_URL_BYTES:
             return False

@@ -8,14 +8,35 @@ from serve.errors import InvalidRequestError, encode_json
 
 # Blocks of system messages, by which a conversation adds and removes tools on its way.
 TOOL_CHANGES = frozenset({"tool_addition", "tool_removal"})
+_TEXT: dict[str, Any] = {"type": "string"}
+_NUMBER = {"type": "integer"}
+_NUMBERS = {"type": "array", "items": _NUMBER}
+_PLACE = {**_NUMBERS, "description": "[x, y]"}
+_EDITS = ["view", "create", "str_replace", "insert"]
+_RANGE = {**_NUMBERS, "description": "First and last line to view, from 1; -1 is the end."}
+_EDITED = {
+    "path": _TEXT,
+    "view_range": _RANGE,
+    "file_text": {**_TEXT, "description": "For create: the whole file."},
+    "old_str": {**_TEXT, "description": "For str_replace: text that is there once."},
+    "new_str": {**_TEXT, "description": "For str_replace: what takes its place."},
+    "insert_line": {**_NUMBER, "description": "For insert: the line behind which to insert; 0 is the beginning."},
+    "insert_text": {**_TEXT, "description": "For insert: what is inserted."},
+}
+_ACTIONS = [
+    "key", "type", "mouse_move", "left_click", "left_click_drag", "right_click", "middle_click", "double_click",
+    "screenshot", "cursor_position",
+]  # fmt: skip
+_LATER_ACTIONS = ["left_mouse_down", "left_mouse_up", "scroll", "hold_key", "wait", "triple_click"]
 _PLAIN_CHOICES = {"auto": "auto", "any": "required", "none": "none"}
 
 
 def chat_tools(body: Mapping[str, Any], dropped: list[str]) -> dict[str, Any]:
     """Returns the members of the chat body that come of a request's tools.
 
-    Anthropic's own server tools run nowhere here. They are left out if a client's own tools remain; alone or forced
-    they are an error, because an answer without them would be made up. `dropped` gets the names of those left out.
+    Anthropic's own server tools run nowhere here. They are left out if tools that the client runs remain; alone or
+    forced they are an error, because an answer without them would be made up. `dropped` gets the names of those left
+    out.
 
     Raises:
         InvalidRequestError: The tools, or the choice among them, can't be served.
@@ -30,6 +51,8 @@ def chat_tools(body: Mapping[str, Any], dropped: list[str]) -> dict[str, Any]:
         if not isinstance(tool, dict):
             raise wrong(where, "must be an object")
         kind = tool.get("type")
+        if kind not in (None, "custom"):
+            tool = {**_run_by_client(str(kind), tool), **tool}
         if "input_schema" in tool or kind in (None, "custom"):
             tools.append(_chat_tool(tool, where))
             continue
@@ -44,6 +67,56 @@ def chat_tools(body: Mapping[str, Any], dropped: list[str]) -> dict[str, Any]:
     if choice is not None:
         members |= _chat_choice(choice, bool(tools))
     return members
+
+
+def _run_by_client(kind: str, tool: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns what clients don't say of those of Anthropic's tools that they run, because its models know it: what the
+    tool does, and its arguments. Nothing for any other tool.
+    """
+    family, _, version = kind.rpartition("_")
+    if family == "bash":
+        command = {**_TEXT, "description": "Needed unless `restart` is true."}
+        said = "Runs a command in a bash session that keeps its state."
+        return _described(said, [], command=command, restart={"type": "boolean"})
+    if family == "text_editor":
+        commands, edited = _EDITS, _EDITED
+        if version < "20250429":  # clients of the older ones take the text to insert from `new_str`, and can undo
+            commands = [*_EDITS, "undo_edit"]
+            edited = {name: schema for name, schema in _EDITED.items() if name != "insert_text"}
+            edited["new_str"] = {**_TEXT, "description": "For str_replace and insert: the new text."}
+        command = {**_TEXT, "enum": commands}
+        return _described("Views, creates and edits text files.", ["command", "path"], command=command, **edited)
+    if family == "memory":
+        command = {**_TEXT, "enum": [*_EDITS, "delete", "rename"]}
+        moved = {"old_path": {**_TEXT, "description": "For rename, beside new_path."}, "new_path": _TEXT}
+        said = "Reads and writes files below /memories, which last from one conversation to the next."
+        return _described(said, ["command"], command=command, **_EDITED, **moved)
+    if family == "computer":
+        return _computer(version, tool)
+    return {}
+
+
+def _computer(version: str, tool: Mapping[str, Any]) -> dict[str, Any]:
+    actions, members = [*_ACTIONS], {"coordinate": _PLACE, "text": {**_TEXT, "description": "To type, or the keys."}}
+    if version >= "20250124":
+        actions += _LATER_ACTIONS
+        members |= {
+            "start_coordinate": {**_PLACE, "description": "[x, y] where a drag begins."},
+            "scroll_direction": {**_TEXT, "enum": ["up", "down", "left", "right"]},
+            "scroll_amount": _NUMBER,
+            "duration": {"type": "number", "description": "Seconds."},
+        }
+    if tool.get("enable_zoom") is True:
+        actions.append("zoom")
+        members["region"] = {**_NUMBERS, "description": "[x0, y0, x1, y1] to zoom into."}
+    size = f"{tool.get('display_width_px')} by {tool.get('display_height_px')} pixels"
+    said = f"Uses mouse and keyboard of a computer with a screen of {size}, and takes screenshots of it."
+    return _described(said, ["action"], action={**_TEXT, "enum": actions}, **members)
+
+
+def _described(description: str, required: list[str], **properties: Any) -> dict[str, Any]:
+    schema = {"type": "object", "properties": properties, "required": required}
+    return {"description": description, "input_schema": schema}
 
 
 def _unknown_tag(kind: object) -> str:

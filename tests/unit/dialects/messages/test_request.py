@@ -5,6 +5,7 @@ import json
 import re
 from typing import Any
 
+import jsonschema_rs
 import msgspec
 import pytest
 from hypothesis import example, given
@@ -439,6 +440,52 @@ class TestTools:
         given = translated(tools=[hosted, TOOL], tool_choice=choice)
         assert given.dropped == (f"tools.{hosted['type']}",)
         assert json.loads(given.body)["tools"] == [CHAT_TOOL]
+
+    @pytest.mark.parametrize(
+        ("tool", "fitting", "wrong"),
+        [
+            ({"type": "bash_20250124", "name": "bash"}, [{"command": "ls"}, {"restart": True}], [{"command": ["ls"]}]),
+            (
+                {"type": "text_editor_20250728", "name": "str_replace_based_edit_tool", "max_characters": 9},
+                [
+                    {"command": "view", "path": "a", "view_range": [1, -1]},
+                    {"command": "insert", "path": "a", "insert_line": 0, "insert_text": "x"},
+                ],
+                [{"command": "undo_edit", "path": "a"}, {"command": "view"}],
+            ),
+            (
+                {"type": "text_editor_20241022", "name": "str_replace_editor"},
+                [{"command": "undo_edit", "path": "a"}],
+                [{"path": "a"}],
+            ),
+            (
+                {"type": "memory_20250818", "name": "memory"},
+                [{"command": "rename", "old_path": "a", "new_path": "b"}],
+                [{"command": "undo_edit", "path": "a"}],
+            ),
+            (
+                {"type": "computer_20241022", "name": "computer", "display_width_px": 9, "display_height_px": 9},
+                [{"action": "left_click", "coordinate": [1, 2]}],
+                [{"action": "scroll"}],
+            ),
+            (
+                {"type": "computer_20251124", "name": "computer", "display_width_px": 9, "display_height_px": 9,
+                 "enable_zoom": True},
+                [{"action": "scroll", "scroll_direction": "up", "scroll_amount": 3}, {"action": "zoom"}],
+                [{"action": "fly"}, {}],
+            ),
+        ],
+    )  # fmt: skip
+    def test_a_tool_of_anthropics_that_the_client_runs_is_a_function_with_its_arguments(
+        self, tool: dict[str, Any], fitting: list[Any], wrong: list[Any]
+    ) -> None:
+        choice = {"type": "tool", "name": tool["name"]}
+        given = translated(tools=[{**tool, "cache_control": {"type": "ephemeral"}}], tool_choice=choice)
+        (function,) = [each["function"] for each in json.loads(given.body)["tools"]]
+        assert (function["name"], given.dropped) == (tool["name"], ())
+        assert function["description"]
+        judged = jsonschema_rs.validator_for(function["parameters"])
+        assert [judged.is_valid(each) for each in (*fitting, *wrong)] == [True] * len(fitting) + [False] * len(wrong)
 
     @pytest.mark.parametrize(
         "fields",

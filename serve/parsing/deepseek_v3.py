@@ -81,6 +81,9 @@ class DeepSeekV3(KimiK2, Turns):
     def read_name(self, raw: str) -> State | None:
         """Reads a name, and a fence, up to the JSON in it."""
         before, brace, behind = raw.partition("{")
+        if self.is_endless(self._begin, before):
+            self._raw.append(raw)
+            return self._no_call()
         self._raw.append(before)
         self._header.append(before)
         if not brace:

@@ -13,7 +13,7 @@ from typing import ClassVar
 from serve.parsing.events import ViolationKind
 from serve.parsing.hermes import Hermes
 from serve.parsing.lexer import Lexicon
-from serve.parsing.machine import Row, State
+from serve.parsing.machine import LONGEST_NAME, Row, State
 from serve.parsing.prose import THINK, Prose, content_row, reasoning_row, reasoning_table
 from serve.parsing.tool_call_block import Block
 from serve.parsing.xml_call import END, XmlParameters, XmlValue, value_rows
@@ -67,6 +67,7 @@ class Glm(XmlParameters):
         self._name_before = ""  # of a call that another `<tool_call>` broke off
         self._key_end = ("", 0)  # the last tag that ended a key, and where it stands
         self._key_pieces: list[str] = []
+        self._key_at = 0  # the tag that opens it
         self._in_wrapper = False
 
     # Around the calls
@@ -206,11 +207,19 @@ class Glm(XmlParameters):
         """Takes `<arg_key>`."""
         self.raw.append(raw)
         self._key_pieces = []
+        self._key_at = self.position
         return State.KEY
 
-    def read_key(self, raw: str) -> None:
-        self.raw.append(raw)
-        self._key_pieces.append(raw)
+    def read_key(self, raw: str) -> State | None:
+        if not self.is_endless(self._key_at, raw):
+            self.raw.append(raw)
+            self._key_pieces.append(raw)
+            return None
+        end = max(0, self._key_at + LONGEST_NAME - self.position)
+        self.raw.append(raw[:end])
+        state = self.cut_call(raw)
+        self.out.content(raw[end:])
+        return state
 
     def end_key(self, raw: str) -> State:
         self.raw.append(raw)

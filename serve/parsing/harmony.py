@@ -9,7 +9,7 @@ from typing import ClassVar
 from serve.parsing.events import ViolationKind
 from serve.parsing.json_call import JsonCall
 from serve.parsing.lexer import Lexicon, PatternWatch
-from serve.parsing.machine import Row, State
+from serve.parsing.machine import LONGEST_NAME, Row, State
 
 # What stands in front of `<|message|>`, each run of blanks as one, so that no number of them is tried in many ways. The
 # recipient comes before the channel or behind it, and the format of the message with its marker or without.
@@ -20,7 +20,6 @@ _HEADER = re.compile(
     r"(?: to=(?P<behind>[^ <]++))?"
     r" ?(?P<format>(?:<\|constrain\|> ?|(?<= ))(?i:json|code|text)\b)?"
 )
-_LONGEST_HEADER = 1024  # what a model writes by way of a name, and more
 _CHANNEL = re.compile(r"analysis|commentary|final")
 _RECIPIENT = re.compile(r"to=([^\s<]+)")
 _ROLE = re.compile(r"\s*([^\s<]+)")
@@ -196,8 +195,20 @@ class Harmony(JsonCall):
         self._first = False
         self.out.boundary()
 
-    def read_header(self, raw: str) -> None:
+    def read_header(self, raw: str) -> State | None:
         self._header.append(raw)
+        return self._header_runs_on() if self.is_endless(self._begin, raw) else None
+
+    def _header_runs_on(self) -> State:
+        """Shows a header that goes on without end as the text of its channel, or as content."""
+        text = "".join(self._header)
+        self._header = []
+        head = text[:LONGEST_NAME]
+        self.out.violation("malformed_call", self._begin, head)
+        run_on = _run_on(head)
+        state = self._open_prose(run_on["channel"] if run_on else "final")
+        self._rows[state].text(self, run_on["text"] + text[len(head) :] if run_on else text)
+        return state
 
     def restart_header(self, raw: str) -> State:
         self._fail_header()
@@ -218,8 +229,8 @@ class Harmony(JsonCall):
         """Reports a header that no message follows. What looks like the text of its message is shown."""
         text = "".join(self._header)
         self._header = []
-        run_on = _RUN_ON.fullmatch(text.removeprefix("<|start|>").lstrip())
-        if run_on is None or "<|" in run_on["text"]:
+        run_on = _run_on(text)
+        if run_on is None:
             self.out.violation("unfinished_call" if cut else "malformed_call", self._begin, text + raw, hidden=True)
             self.reasoning_ends(self._begin)
         elif self._open_prose(run_on["channel"]) is State.REASONING:
@@ -236,8 +247,7 @@ class Harmony(JsonCall):
         head = "".join(self._header)
         self._header = []
         self._raw = [head, raw]
-        words = head.removeprefix("<|start|>").split() if len(head) <= _LONGEST_HEADER else ()
-        header = _HEADER.fullmatch(" ".join(words))
+        header = _HEADER.fullmatch(" ".join(head.removeprefix("<|start|>").split()))
         recipient = header and (header["behind"] or header["before"])
         if header is None or not (recipient or header["channel"]):
             return self._damaged(head)
@@ -445,6 +455,12 @@ class Harmony(JsonCall):
             exact=True,
         ),
     }
+
+
+def _run_on(head: str) -> re.Match[str] | None:
+    """Returns the channel and the text of a header that ran into its message; None if it did not."""
+    match = _RUN_ON.fullmatch(head.removeprefix("<|start|>").lstrip())
+    return None if match is None or "<|" in match["text"] else match
 
 
 def _is_ours(role: str) -> bool:

@@ -15,7 +15,7 @@ from serve.parsing.arguments import read_object
 from serve.parsing.events import ViolationKind
 from serve.parsing.json_scanner import JsonScanner
 from serve.parsing.lexer import Lexicon
-from serve.parsing.machine import Row, State
+from serve.parsing.machine import LONGEST_NAME, Row, State
 from serve.parsing.prose import THINK, Prose, content_row, reasoning_row, reasoning_table
 from serve.parsing.tool_call_block import QWEN_IDS, Block
 
@@ -38,17 +38,20 @@ class Envelope:
         name: The name, once it is complete.
         opened: True once an arguments object has begun.
         keys: All keys of the object, in order.
+        endless: True once a key, or the name, is too long for one.
     """
 
     def __init__(self) -> None:
         self.name = ""
         self.opened = False
         self.keys: list[str] = []
+        self.endless = False
         self._scanner = JsonScanner()
         self._key = ""
         self._in_value = False
         self._in_arguments = False
         self._string: list[str] | None = None  # a key or a value of the object itself
+        self._room = LONGEST_NAME  # for more text up to the next sign, if that is a key or the name
         self._waiting: list[str] = []  # arguments that came before the name
 
     @property
@@ -57,8 +60,8 @@ class Envelope:
         return self._scanner.in_string
 
     def feed(self, text: str, place: int = 0) -> tuple[int, str]:
-        """Reads on, from a place of the next piece. Returns the place after the object's end, or -1 if it has not come;
-        and arguments to pass on, which come once the name is known.
+        """Reads on, from a place of the next piece. Returns the place after the object's end, or the one where it has
+        become endless, or -1 if neither has come; and arguments to pass on, which come once the name is known.
         """
         while place < len(text):
             start = place
@@ -70,7 +73,12 @@ class Envelope:
                 self._waiting.append(text[start:place])
                 if ended:
                     self._end_arguments()
-            elif self._string is not None:
+                continue
+            if place - start > self._room and (not self._in_value or self._key == "name"):
+                self.endless = True
+                return start + self._room, self._ready()
+            self._room -= place - start
+            if self._string is not None:
                 self._string.append(text[start:place])
                 if ended:
                     self._end_string("".join(self._string)[:-1])
@@ -89,6 +97,7 @@ class Envelope:
 
     def _sign(self, sign: str) -> None:
         """Takes a sign of the object itself, or a bracket of a value in it."""
+        self._room = LONGEST_NAME
         if sign == '"':
             self._string = []
         elif sign == "{" and self._in_value and self._key in _ARGUMENTS and not self.opened:
@@ -208,6 +217,10 @@ class Hermes(Block):
         end, text = self._envelope.feed(raw, start)
         while end >= 0:
             self._take(raw[start:end], text)
+            if self._envelope.endless:
+                self._cut("malformed_call")
+                self.out.content(raw[end:])
+                return State.CONTENT
             state = self._finish()
             end = self._end_of_parting(raw, end)
             start = _end_of_space(raw, end)
@@ -237,16 +250,21 @@ class Hermes(Block):
 
     def cut_object(self, raw: str) -> State:
         """Ends a call where a marker, or the end of the output, comes inside its object."""
+        started = self._started
+        self._cut("malformed_call" if raw else "unfinished_call")
+        if not started and self.lexicon.kind(raw) == "end_block":
+            self.close_block(raw)
+        return State.CONTENT
+
+    def _cut(self, fault: ViolationKind) -> None:
+        """Ends a call inside its object; the fault is that of one without a name."""
         if self._started:
             self.out.end_call(self.begin, "".join(self.raw), "unfinished_call")
             self.raw = []
         else:
             self.enter_call()
-            self.release("malformed_call" if raw else "unfinished_call")
-            if self.lexicon.kind(raw) == "end_block":
-                self.close_block(raw)
+            self.release(fault)
         self.in_string = False
-        return State.CONTENT
 
     def cut_by_next(self, raw: str) -> State:
         self.cut_object(raw)

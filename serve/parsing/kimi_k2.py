@@ -12,7 +12,7 @@ from typing import ClassVar
 from serve.parsing.events import ViolationKind
 from serve.parsing.json_call import JsonCall
 from serve.parsing.lexer import Lexicon
-from serve.parsing.machine import Row, State
+from serve.parsing.machine import LONGEST_NAME, Row, State
 from serve.parsing.prose import THINK, Prose, content_row, reasoning_row, reasoning_table
 
 _NUMBERED = re.compile(r"(?P<name>[^\s<>{}@\"']+):\d+")
@@ -75,17 +75,17 @@ class KimiK2(JsonCall):
             self.out.violation("stray_text", self._begin + len(section), "".join(noise))
         return self._begin_header(raw)
 
-    def noise(self, raw: str) -> None:
+    def noise(self, raw: str) -> State | None:
         """Takes text between a section's begin and its first call."""
         self._raw.append(raw)
         self._noisy = self._noisy or not raw.isspace()
+        return self._no_call() if self.is_endless(self._begin, raw) else None
 
     def arguments_in_section(self, raw: str) -> State | None:
         """Takes the marker of arguments where a call's own is missing: the id in front of it leaves no doubt."""
         header = "".join(self._raw[1:]).strip()
         if not _NUMBERED.fullmatch(header):
-            self.noise(raw)
-            return None
+            return self.noise(raw)
         self._noisy = False
         self._header = [header]
         begun = self.out.calls
@@ -148,9 +148,19 @@ class KimiK2(JsonCall):
 
     # The header
 
-    def read_header(self, raw: str) -> None:
+    def read_header(self, raw: str) -> State | None:
         self._raw.append(raw)
         self._header.append(raw)
+        return self._no_call() if self.is_endless(self._begin, raw) else None
+
+    def _no_call(self) -> State:
+        """Shows what has been collected, which goes on without end where a call is to begin."""
+        text = "".join(self._raw)
+        self._raw = []
+        self._noisy = False
+        self.out.violation("malformed_call", self._begin, text[:LONGEST_NAME])
+        self.out.content(text)
+        return State.REMAINS
 
     def open_arguments(self, raw: str) -> State:
         self._raw.append(raw)

@@ -11,7 +11,7 @@ from typing import ClassVar
 from serve.parsing.events import ViolationKind
 from serve.parsing.json_call import JsonCall
 from serve.parsing.lexer import Lexicon, PatternWatch
-from serve.parsing.machine import Row, State
+from serve.parsing.machine import LONGEST_NAME, Row, State
 from serve.parsing.values import PaddedValue, TypedValue
 
 _NAMES = ("think", "response", "tools", "call", "argument", "json", "message")
@@ -25,6 +25,7 @@ _TYPES = frozenset({"string", "number", "integer", "boolean", "null", "object", 
 _SKIPPED = re.compile(r'(?<!`)call tool="[^"\n]{1,128}" index="')
 _LONGEST_SKIPPED = 160
 _QUOTATION_END = re.compile(r"[`\n]")
+_OUTSIDE_TEXT = frozenset({State.BETWEEN, State.SECTION, State.PARAMETERS, State.REMAINS})
 _IN_CALL = frozenset({State.PARAMETERS, State.VALUE, State.ARGUMENTS})
 
 
@@ -89,8 +90,14 @@ class KimiK3(JsonCall):
         self._side = self.lexicon.kind(raw)
         return State.TAG
 
-    def read_tag(self, raw: str) -> None:
+    def read_tag(self, raw: str) -> State | None:
         self._tag.append(raw)
+        if not self.is_endless(self._tag_at, raw):
+            return None
+        tag = "".join(self._tag)
+        if self._origin in _OUTSIDE_TEXT:
+            self.out.violation("stray_marker", self._tag_at, tag[:LONGEST_NAME], hidden=True)
+        return self._release(tag)
 
     def end_tag(self, raw: str) -> State:
         """Takes `<|sep|>`."""
@@ -174,7 +181,7 @@ class KimiK3(JsonCall):
             self._odd_marker(text, self._tag_is_real, ends_in_it=text == self._tag[0] or text.endswith("<|sep|>"))
             return self._origin
         if self._origin in (State.REASONING, State.CONTENT):
-            self.out.violation("stray_marker", self._tag_at, text)
+            self.out.violation("stray_marker", self._tag_at, text[:LONGEST_NAME])
             if text == self._tag[0]:
                 return self._origin
         return self._dispatch_at(self._tag_at, text, self._origin)

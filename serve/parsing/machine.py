@@ -54,6 +54,7 @@ class State(Enum):
 _BEHIND_CALLS = (State.CONTENT, State.BETWEEN, State.AFTER)
 _BETWEEN_CALLS = (State.REASONING, State.SECTION, State.WRAPPER, *_BEHIND_CALLS)
 _LEAST_OF_A_MARKER = 2  # characters; a bracket alone is text
+LONGEST_NAME = 1024  # characters of what models write by way of a header, a key or a name, and more
 
 Action = Callable[[Any, str], State | None]
 M = TypeVar("M", bound="Machine")
@@ -167,6 +168,10 @@ class Machine:
         if self.reasoning_end is None:
             self.reasoning_end = place
             self.reasoning_events = len(self.out.events)
+
+    def is_endless(self, begin: int, raw: str) -> bool:
+        """Returns whether what began at a place and goes on with `raw` is too long for a header, a key or a name."""
+        return self.position + len(raw) - begin > LONGEST_NAME
 
     @property
     def held(self) -> str:

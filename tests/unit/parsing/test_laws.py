@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from serve.parsing import GRAMMARS, CallEnd, CallStart, ParsedMessage, ReasoningSplit, StreamParser, fold, parse
+from serve.parsing import GRAMMARS, CallEnd, CallStart, Fault, ParsedMessage, ReasoningSplit, StreamParser, fold, parse
 from serve.parsing.machine import State
 from tests.unit.parsing import cases
 from tests.unit.parsing.formats import FORMATS, MARKERS, TOOLS, answer, any_call, good_call, with_second_city
@@ -245,6 +245,40 @@ def test_arguments_stream_as_they_arrive() -> None:
         place = text.index("x" * 400) + 200
         early = fold(parser.feed(text[:place]))
         assert len(early.tool_calls[0].arguments) >= 200, grammar
+
+
+BEGUN = [
+    ("kimi_k2", "<|tool_calls_section_begin|>"),
+    ("kimi_k2", "<|tool_call_begin|>functions.get_"),
+    ("deepseek_v3", "<｜tool▁call▁begin｜>"),
+    ("deepseek_v3", "<｜tool▁call▁begin｜>function<｜tool▁sep｜>get_"),
+    ("hermes", "<tool_call>{"),
+    ("hermes", '<tool_call>{"'),
+    ("hermes", '<tool_call>{"name": "get_'),
+    ("hermes", '<tool_call>{"name": "get_weather", "arguments": {"city": "Bern"}, "'),
+    ("qwen3_coder", '<tool_call>{"name": "get_'),
+    ("glm47", "<tool_call>get_weather<arg_key>"),
+    ("glm47", "<tool_call>get_weather<arg_key>city</arg_key><arg_value>Bern</arg_value><arg_key>"),
+    ("kimi_k3", "<|open|>"),
+    ("kimi_k3", '<|open|>tools<|sep|><|open|>call tool="get_'),
+    ("kimi_k3", '<|open|>tools<|sep|><|open|>call tool="get_weather"<|sep|><|open|>argument key="'),
+    ("harmony", "<|start|>"),
+    ("harmony", "<|channel|>analysis "),
+    ("harmony", "<|channel|>commentary to=functions.get_"),
+]
+
+
+@pytest.mark.parametrize(("grammar", "begun"), BEGUN)
+@pytest.mark.parametrize("word", ["x", "x y\n"])
+def test_a_header_key_or_name_without_end_is_told_of_before_the_output_ends(
+    grammar: str, begun: str, word: str
+) -> None:
+    text = begun + numbered(word.replace("x", "あ") * 1100)
+    events = StreamParser(grammar, tools=TOOLS).feed(text)
+    assert any(isinstance(event, Fault) for event in events)
+    places = random.Random(7).choices(range(len(text)), k=40)
+    for rest in ("", any_call(grammar, 0, "Bern", 1)):
+        check_laws(grammar, text + rest, thinking=False, cuts=places)
 
 
 def test_a_call_starts_before_its_arguments_and_only_once() -> None:

@@ -34,6 +34,8 @@ _HOST_NETWORK = re.compile(r"--net(?:work)?(?:=|\s+)host\b")
 _STARTS = re.compile(r"\b(vllm|sglang) serve\b|-m\s*(vllm|sglang)\.|\b(docker|podman|nerdctl)\b.*\brun\b")
 _RUNS_CONTAINER = re.compile(r"\b(docker|podman|nerdctl)\b.*\brun\b")
 _OPEN = re.compile(r"[$`]")
+_QUOTE = re.compile("[\"']")
+_APOSTROPHE = re.compile(r"(?<=\w)'(?=\w)")  # of prose that names a command
 _RELEASE = "vllm"  # of its documentation: `helm install vllm vllm/vllm-stack`
 
 
@@ -388,7 +390,7 @@ def _of_script(text: str, source: str) -> Description:
     if "[Container]" in lines:
         lines = [_of_quadlet(lines)]
     own = _assigned(lines)
-    for written in lines:
+    for written in _with_their_ends(lines):
         line = str(_filled(re.sub(r"^\s*ExecStart=[-@:+!]*", "", written), own))
         if not line.strip() or line.lstrip().startswith("#"):
             continue
@@ -406,6 +408,26 @@ def _of_script(text: str, source: str) -> Description:
         if command is not None:
             found += _at(command, *_place_outside(line, words, _port(command)), source)
     return found
+
+
+def _with_their_ends(lines: Sequence[str]) -> Iterator[str]:
+    """Yields the lines of a script; one that starts an engine goes on until its last quotation mark is closed."""
+    at = 0
+    while at < len(lines):
+        end = at + 1
+        if _STARTS.search(lines[at]):
+            quoting = (end for end in range(end, len(lines) + 1) if end == at + 1 or _QUOTE.search(lines[end - 1]))
+            end = next((end for end in quoting if _is_closed("\n".join(lines[at:end]))), end)
+        yield "\n".join(lines[at:end])
+        at = end
+
+
+def _is_closed(text: str) -> bool:
+    try:
+        shlex.split(_APOSTROPHE.sub("", text), comments=True)
+    except ValueError:
+        return False
+    return True
 
 
 def _of_quadlet(lines: Sequence[str]) -> str:

@@ -206,6 +206,31 @@ def test_a_key_in_a_command_line_is_no_fact_and_is_said_to_stay_there() -> None:
     assert "secret" not in left(text)
 
 
+def test_a_command_of_a_script_goes_on_to_the_end_of_its_last_quotation() -> None:
+    text = """\
+echo It's a test of two engines
+DRAFTER=org/drafter
+vllm serve a/b \\
+  --port 8100 \\
+  --speculative-config '{
+    "method": "eagle3",
+    "model": "'"$DRAFTER"'",
+    "num_speculative_tokens": 3
+  }' \\
+  > "$LOG" 2>&1 &
+docker run -p 8101:8000 vllm/vllm-openai:v0.32.0 bash -c "
+  vllm serve c/d" &
+# The other one's log is not kept.
+vllm serve e/f --port 8102 --chat-template 'never closed
+vllm serve g/h --port 8103
+"""
+    found = engines(text)
+    assert [*found] == [f"http://127.0.0.1:{port}" for port in (8100, 8101, 8103)]
+    assert [each.command.model for each in found.values() if each.command] == ["a/b", "c/d", "g/h"]
+    facts = stated_by(next(each.command for each in found.values() if each.command))
+    assert (facts["method"], facts["drafter"], facts["num_speculative_tokens"]) == ("eagle3", "org/drafter", 3)
+
+
 def test_a_variable_that_a_script_sets_twice_is_not_known() -> None:
     text = "if big; then\n  PORT=1\nelse\n  PORT=2\nfi\nvllm serve a/b --port $PORT\n"
     assert list(engines(text)) == [None]

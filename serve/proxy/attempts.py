@@ -39,7 +39,6 @@ _RETRIED = (PoolUnavailableError, OverloadedError, DeadlineError)
 _RETRIED_STATUSES = {429: False, 500: True, 502: True, 503: True, 504: True}
 _OK = 200
 _LOWEST_SERVER_ERROR = 500
-_FIRST_CANDIDATE_TRIES = 2
 _ADDRESSES_OF_A_POOL = 2  # that may fail before other pools are asked
 _NO_WAIT_S = 0.001  # an idle slot is there sooner; recording costs microseconds, so only waits are
 T = TypeVar("T")
@@ -88,45 +87,27 @@ OnTry = Callable[[Candidate], object]
 Ask = Callable[[str, bytes], Awaitable[bytes]]
 
 
-class _Left:
+class _Left(list[Candidate]):
     """The tries that are left, best first; a candidate that may be tried twice is there twice."""
 
-    __slots__ = ("_tries",)
-
-    def __init__(self, candidates: Sequence[Candidate]) -> None:
-        self._tries = [candidates[0]] * (_FIRST_CANDIDATE_TRIES - 1) + [*candidates]
-
-    def __bool__(self) -> bool:
-        return bool(self._tries)
-
-    @property
-    def best(self) -> Candidate:
-        return self._tries[0]
+    __slots__ = ()
 
     @property
     def pools(self) -> list[str]:
         """Their pools, each once."""
-        return list(dict.fromkeys([candidate.pool for candidate in self._tries]))
+        return list(dict.fromkeys([candidate.pool for candidate in self]))
 
     def of_pool(self, pool: str) -> Candidate:
         """Returns the best candidate of a pool."""
-        return next(candidate for candidate in self._tries if candidate.pool == pool)
-
-    def take(self, candidate: Candidate) -> None:
-        """Counts a try."""
-        self._tries.remove(candidate)
-
-    def again(self, candidate: Candidate) -> None:
-        """Adds a try."""
-        self._tries.append(candidate)
+        return next(candidate for candidate in self if candidate.pool == pool)
 
     def put_last(self, pool: str) -> None:
         """Tries a pool's candidates behind all others."""
-        self._tries.sort(key=lambda candidate: candidate.pool == pool)
+        self.sort(key=lambda candidate: candidate.pool == pool)
 
     def drop(self, pools: Collection[str]) -> None:
         """Gives up pools."""
-        self._tries = [candidate for candidate in self._tries if candidate.pool not in pools]
+        self[:] = [candidate for candidate in self if candidate.pool not in pools]
 
 
 class Held(AbstractAsyncContextManager["Held"]):
@@ -218,10 +199,10 @@ class Attempts:
         Raises:
             GatewayError: No candidate responded.
         """
-        left = _Left(candidates)
+        left = _Left([*candidates[:1], *candidates])  # the first one may be tried twice
         failed: list[_Slot] = []
         for number in count(1):
-            sent = self._load.begin(request.decision, request.features, left.best, len(request.body))
+            sent = self._load.begin(request.decision, request.features, left[0], len(request.body))
             held.at_end(sent.end)
             slot = await self._slot(request, left, held, failed, on_try)
             sent.posted(slot.candidate)
@@ -269,7 +250,7 @@ class Attempts:
         if len(asked) >= min(replicas, _ADDRESSES_OF_A_POOL):
             left.put_last(name)
         if not left and replicas > number:
-            left.again(slot.candidate)
+            left.append(slot.candidate)
         return bool(left)
 
     def resumes(self, request: RoutedRequest, candidate: Candidate) -> bool:
@@ -322,7 +303,7 @@ class Attempts:
             GatewayError: No pool has a slot.
         """
         began_s = time.monotonic()
-        preferred, model = left.best, request.decision.model
+        preferred, model = left[0], request.decision.model
         pool = self._pools[model, preferred.pool]
         on_try(preferred)
         affinity = Affinity(
@@ -333,10 +314,10 @@ class Attempts:
         pools = [preferred.pool]
         try:
             with self._telemetry.step("slot") as span:
-                if not pool.ready:
+                if left[-1] is not preferred and not pool.ready:  # or there is no other
                     pools = left.pools
                 if len(pools) == 1:
-                    left.take(preferred)
+                    left.remove(preferred)
                     span.set_attribute("specgate.pool", preferred.pool)
                     hold = pool.reserve(affinity, request.asker)
                     slot = _Slot(preferred, await held.enter(hold), hold)
@@ -347,7 +328,7 @@ class Attempts:
                     if pools[free.number] != preferred.pool:
                         span.set_attribute("specgate.reasons", [FREE_SLOT])
                     slot = _Slot(left.of_pool(pools[free.number]), free.endpoint, free.hold)
-                    left.take(slot.candidate)
+                    left.remove(slot.candidate)
                     left.drop({pools[number] for number in free.refused})
         except _RETRIED as error:
             self._telemetry.log.warn(request.request_id, (model, ", ".join(pools)), error.code, error.message)

@@ -1,6 +1,6 @@
 """The line of a response: the stages that its frames pass, one after the other, and the bytes that are kept of it."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from serve.http1.asgi import Drain, Sink
 from serve.http1.sse import BLANK_LINE, MAX_FRAME_BYTES, is_done
@@ -148,11 +148,15 @@ class Line:
     def __init__(self, stages: Iterable[Stage], kept: Kept | None = None) -> None:
         self._kept = kept
         self._stages: list[Stage] = []
+        # Those that a frame of a known template passes. To the others it says nothing, and never will, as long as no
+        # stage before them has made another frame of it.
+        self._textual: list[Stage] = []
+        as_it_was = True
         self._check = _NO_CHECK
         self._checks: list[Check] = []
         self._counter: Stage | None = None
         self._skim: Skim | None = None
-        self._may_skim = exact = True
+        exact = True
         limits: list[int] = []
         edit: Edit | None = None
         allowance_bytes = 0
@@ -161,23 +165,23 @@ class Line:
                 continue
             if stage.edit is not None:
                 edit, allowance_bytes = stage.edit, stage.allowance_bytes
-                self._may_skim = False
             if type(stage).feed is Stage.feed:  # it would cost each frame a call, and the stream its short cut
                 continue
             self._stages.append(stage)
             if isinstance(stage, Check):
                 self._check = stage
                 self._checks.append(stage)
-            if (skim := stage.skim) is None:
-                self._may_skim = False
-            elif skim is count:
+            skim = stage.skim
+            as_it_was = as_it_was and skim is not None
+            if not (as_it_was and skim is ignore) or isinstance(stage, Check):
+                self._textual.append(stage)
+            if skim is count:
                 self._counter = stage
-            elif skim is not ignore:
+            elif skim is not ignore and skim is not None:
                 self._skim = skim
             exact = exact and stage.exact
             if stage.limit_bytes is not None:
                 limits.append(stage.limit_bytes)
-        self._textual = [*_textual(self._stages)]
         self._first = self._textual[0].feed if self._textual else PASS.feed
         self._others = self._textual[1:]
         self._wants_half = self._check.exact
@@ -186,6 +190,7 @@ class Line:
         self._reader = FrameReader(
             min(limits) if limits else MAX_FRAME_BYTES, exact=exact, edit=edit, allowance_bytes=allowance_bytes
         )
+        self._may_skim = as_it_was and edit is None
         self._pattern: FramePattern | None = None  # of what comes next, if it only adds to the same text
         self.over = False
         self.slow = self._is_slow()
@@ -317,17 +322,6 @@ def _is_half(frame: Frame) -> bool:
     """Returns whether a stream's last frame, which lacks its end, lacks more: it is neither a chunk nor `[DONE]`."""
     data = frame.data()
     return data is None or not (is_done(data) or frame.readable())
-
-
-def _textual(stages: Iterable[Stage]) -> Iterator[Stage]:
-    """Yields the stages that a frame of a known template passes. To some it says nothing, and never will, as long as no
-    stage before them has made another frame of it.
-    """
-    as_it_was = True
-    for stage in stages:
-        as_it_was = as_it_was and stage.skim is not None
-        if not (as_it_was and stage.skim is ignore) or isinstance(stage, Check):
-            yield stage
 
 
 def _through(stages: Iterable[Stage], passed: Sequence[Frame]) -> Sequence[Frame]:

@@ -225,14 +225,14 @@ class ResultMetrics:
     """Counts attempt results, and shows the quarantine state of every cell, as `cells` returns it. A `ResultSink`."""
 
     def __init__(self, metrics: Metrics, cells: Callable[[], Iterable[_CellState]]) -> None:
-        self._verdicts = metrics.counter(
+        self._verdicts = metrics.tally(
             "specgate_verdicts_total",
             "Attempts checked by the guard, by model, pool, class and outcome",
             *_CELL,
             "outcome",
             "counts",
         )
-        self._answers = metrics.counter(
+        self._answers = metrics.tally(
             "specgate_answers_total", "Guarded responses as clients got them, by model, class and outcome",
             "model", "request_class", "outcome",
         )  # fmt: skip
@@ -274,11 +274,11 @@ class ResultMetrics:
         """Counts one result."""
         verdict = result.verdict
         cell = _labels(result.model, result.pool, result.speculative, result.request_class)
-        self._verdicts(*cell, str(verdict.outcome), "yes" if verdict.counts else "no").inc()
+        self._verdicts[*cell, str(verdict.outcome), "yes" if verdict.counts else "no"] += 1
         if near_copies := verdict.near_copies:
             self._near_copies(*cell).inc(near_copies)
         if result.final is not None:
-            self._answers(result.model, result.request_class, str(result.final)).inc()
+            self._answers[result.model, result.request_class, str(result.final)] += 1
 
 
 def _labels(model: str, pool: str, speculative: bool, request_class: str) -> tuple[str, ...]:

@@ -200,7 +200,7 @@ class StreamedResponse:
         self.guard = guard
         self._exchange = exchange
         self._transcript = transcript
-        self._stream = GuardedStream(guard)
+        self._stream: GuardedStream  # of the present attempt
 
     async def attempt(self, attempt: Attempt) -> None:
         """Feeds one engine's response to the guard; `guard.state` says what came of it."""

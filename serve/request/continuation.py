@@ -3,7 +3,7 @@
 What is exact and what is not was tried on real engines: docs/adr/0089.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -12,22 +12,6 @@ from msgspec import Raw
 from policies import RequestFeatures
 from serve.request.completion import MALFORMED, NONE, given
 
-# Why an answer can't go on elsewhere: what the engine knew of it is not in its ids.
-_OBSTACLES: Mapping[str, Callable[[RequestFeatures], bool]] = {
-    "images": lambda features: features.images,
-    # A grammar begins at its root, whatever the prompt holds.
-    "grammar": lambda features: bool(
-        features.response_format
-        or features.structured_outputs
-        or features.guided
-        or features.tool_choice in ("required", "named")
-        or features.strict_tools
-    ),
-    "sampling": lambda features: features.penalties,  # they count the output, and the prefix has become prompt
-    "several": lambda features: features.n != 1,
-    "logprobs": lambda features: features.logprobs or features.prompt_logprobs,
-    "reasoning": lambda features: not features.include_reasoning or features.thinking_budget,  # engines hide its ids
-}
 # What goes on to a text completion as it is, and what only a chat has or what is counted from there.
 _KEPT = frozenset(
     {"temperature", "top_p", "top_k", "min_p", "logit_bias", "ignore_eos", "stop", "stop_token_ids", "user",
@@ -59,14 +43,35 @@ class CannotResumeError(Exception):
 
 
 def obstacle(features: RequestFeatures, *, exact: bool = True) -> str | None:
-    """Returns why no answer to a request can be resumed; None if one can, as far as its features say.
+    """Returns why no answer to a request can go on elsewhere; None if one can, as far as its features say. What the
+    engine knew of such an answer is not in its ids.
 
     If it must be `exact`, the rest is of the same distribution as if nothing had happened.
     """
-    for name, stands in _OBSTACLES.items():
-        if stands(features) and (exact or name != "sampling"):
-            return name
+    if features.images:
+        return "images"
+    if _has_grammar(features):
+        return "grammar"
+    if features.penalties and exact:  # they count the output, and the prefix has become prompt
+        return "sampling"
+    if features.n != 1:
+        return "several"
+    if features.logprobs or features.prompt_logprobs:
+        return "logprobs"
+    if features.thinking_budget or not features.include_reasoning:  # engines hide the ids of reasoning
+        return "reasoning"
     return None
+
+
+def _has_grammar(features: RequestFeatures) -> bool:
+    """Returns whether an engine holds the answer to a grammar: that begins at its root, whatever the prompt holds."""
+    return bool(
+        features.response_format
+        or features.structured_outputs
+        or features.guided
+        or features.tool_choice in ("required", "named")
+        or features.strict_tools
+    )
 
 
 def tokenizing(body: bytes) -> bytes | list[int]:

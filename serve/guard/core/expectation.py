@@ -45,6 +45,10 @@ class LazyRequest(Mapping[str, Any]):
     def __getitem__(self, name: str) -> Any:
         return self._at_hand[name] if name in self._at_hand else _decoded(self._on_demand[name])
 
+    def get(self, name: str, default: Any = None) -> Any:
+        """Returns what `Mapping.get` does, with half of its calls."""
+        return self._at_hand[name] if name in self._at_hand else super().get(name, default)
+
     def __iter__(self) -> Iterator[str]:
         return iter((*self._at_hand, *self._on_demand))
 
@@ -90,6 +94,7 @@ class Expectation:
         single: True if the answer may hold one call only.
         document: The schema of the JSON document that the content must be, if it must be one.
         wants_usage: True if a stream must end with its usage.
+        answers: The number of answers.
         near_copies: Finds names in calls that are nearly those of the prompt.
     """
 
@@ -113,6 +118,8 @@ class Expectation:
         self.calls_required = "required" in (choice, allowed.get("mode")) or self.forced is not None
         self.single = request.get("parallel_tool_calls") is False
         self.document = _document(_mapping(request.get("response_format")), budget)
+        number = request.get("n")
+        self.answers = number if type(number) is int else 1
         self.wants_usage = includes_usage(request.get("stream_options"))
         self.prompt = PromptText(_body_of(request))
         self.near_copies = NearCopies(self.prompt)
@@ -122,11 +129,6 @@ class Expectation:
         """True if an answer with neither text nor call would be a loss; after a tool's result it may be meant."""
         messages = _sequence(self._request.get("messages"))
         return not messages or bool(_mapping(messages[-1]).get("role") != "tool")
-
-    @property
-    def answers(self) -> int:
-        number = self._request.get("n")
-        return number if type(number) is int else 1
 
     @property
     def may_stop(self) -> bool:

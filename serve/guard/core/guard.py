@@ -57,6 +57,7 @@ class Guard:
 
     Attributes:
         verdicts: One for each attempt that is over.
+        answers: How many the request asks for.
         takes_long: Checking one call may take longer than other requests should wait, since the prompt is long.
         over: The answer is whole, although its engine goes on: `finish` ends it.
         resumed: The attempts so far that went on where another was cut.
@@ -76,6 +77,7 @@ class Guard:
         self._hasty = hasty and not whole and not self._observing and settings.on_failure == "error"
         self._live = live and not whole and not self._observing
         self._expected = Expectation(request, grammar)
+        self.answers = self._expected.answers
         self.takes_long = settings.near_copies != "off" and self._expected.prompt.is_long
         self._wants_usage = whole or self._expected.wants_usage  # a whole answer always carries it
         self._attempt = AttemptGuard()
@@ -107,10 +109,6 @@ class Guard:
     def response_id(self) -> str:
         """The id of the answer; empty until it is known."""
         return str(self._envelope.get("id") or "")
-
-    @property
-    def answers(self) -> int:
-        return self._expected.answers
 
     @property
     def finished(self) -> bool:
@@ -342,7 +340,7 @@ class Guard:
         if self._attempt.hopeless or (self._hasty and self._attempt.blocked):
             self._end_attempt(lost=True)
         else:
-            self.over = self._attempt.over and self._expected.answers == 1
+            self.over = self._attempt.over and self.answers == 1
 
     def _unfinished(self, *, done: bool = True) -> bool:
         """Returns True if a choice has not come to its end, in this attempt or an earlier one.
@@ -350,7 +348,7 @@ class Guard:
         Where the engine says that it is `done`, the choices that have begun are all.
         """
         choices = self._attempt.choices
-        if not done and len(self._views) < self._expected.answers:
+        if not done and len(self._views) < self.answers:
             return True
         if any(not choice.ended for choice in choices.values()):
             return True

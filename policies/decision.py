@@ -6,6 +6,7 @@ of a look-up, and what others work out about it can be kept beside it in a dicti
 
 from bisect import bisect_right
 from collections.abc import Iterable
+from functools import cached_property
 from typing import NamedTuple
 from zlib import crc32
 
@@ -117,7 +118,7 @@ class LoadOrder(Struct, frozen=True, cache_hash=True):
     reason: Reason
 
 
-class Decision(Struct, frozen=True, cache_hash=True):
+class Decision(Struct, frozen=True, cache_hash=True, dict=True):
     """The decision for one request.
 
     Attributes:
@@ -139,6 +140,11 @@ class Decision(Struct, frozen=True, cache_hash=True):
     suspended: tuple[Suspended, ...] = ()
     comparable: bool = False
     trial: Trial | None = None
+
+    @cached_property
+    def advisories(self) -> tuple[str, ...]:
+        """The names of the reasons."""
+        return tuple([reason.advisory for reason in self.reasons])
 
     @property
     def refused(self) -> bool:

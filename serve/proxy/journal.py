@@ -106,13 +106,13 @@ class Journal:
         """
         served, principal = exchange.attribution, exchange.principal
         # All of a request that lives on: what it was made of is free again while the processor still has it at hand. Of
-        # paths there are few.
+        # paths and lists of reasons there are few.
         kept = Ended(
             time.time(), exchange.request_id, served.engine_id, principal.key_id, principal.tenant.name, intern(path),
             exchange.status, exchange.error, served.model, exchange.asked, served.request_class, served.pool,
-            served.speculative, served.reran, ",".join(served.reasons), tuple(served.faults), served.near_copies,
-            exchange.streaming, served.waited_s, served.first_token_s, time.monotonic() - exchange.arrived_s,
-            "" if exchange.span is INVALID_SPAN else _trace_id(exchange.span),
+            served.speculative, served.reran, intern(",".join(served.reasons)), tuple(served.faults),
+            served.near_copies, exchange.streaming, served.waited_s, served.first_token_s,
+            time.monotonic() - exchange.arrived_s, "" if exchange.span is INVALID_SPAN else _trace_id(exchange.span),
         )  # fmt: skip
         self._last.append(kept)
         if not kept.cause:

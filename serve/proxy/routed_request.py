@@ -45,7 +45,7 @@ class Attribution(Struct):
     model: str = ""
     pool: str = ""
     speculative: str = "off"
-    reasons: list[str] = []
+    reasons: tuple[str, ...] = ()
     reran: str = ""
     headers: dict[str, str] = {}
     rate_headers: RawHeaders = []
@@ -60,13 +60,13 @@ class Attribution(Struct):
     def decided(self, decision: Decision) -> None:
         """Names the model and the reasons of the decision."""
         self.model = decision.model
-        self.reasons = [reason.advisory for reason in decision.reasons]
+        self.reasons = decision.advisories
         self.headers["x-specgate-reasons"] = ",".join(self.reasons)
 
     def add_reason(self, reason: str) -> None:
         """Adds a reason that came up after the decision."""
         if reason not in self.reasons:
-            self.reasons.append(reason)
+            self.reasons = (*self.reasons, reason)
             self.headers["x-specgate-reasons"] = ",".join(self.reasons)
 
     def tried(self, candidate: Candidate) -> None:

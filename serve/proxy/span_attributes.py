@@ -26,7 +26,7 @@ def decision_attributes(request_id: str, decision: Decision) -> dict[str, Attrib
         "specgate.pool": decision.pool or "",
         "specgate.speculative": decision.speculative,
         "specgate.classes": list(decision.classes),
-        "specgate.reasons": [reason.advisory for reason in decision.reasons],
+        "specgate.reasons": list(decision.advisories),
         "specgate.refused": decision.refused,
     }
 

@@ -109,7 +109,7 @@ class Rig:
             {"models": {"m": {**CONFIG, "pools": remote}}, "limits": {"max_attempts": max_attempts}}
         )
         self.tried: list[str] = []
-        self.attribution = Attribution(reasons=["canary"], headers={"x-specgate-reasons": "canary"})
+        self.attribution = Attribution(reasons=("canary",), headers={"x-specgate-reasons": "canary"})
         self.pools = {name: Pool(name, FULL if name in full else None, replicas) for name in pools}
         self._candidates = tuple(
             Candidate(name, opt_out=each, speculative=False) for name in pools for each in (False, True)[: 1 + opt_out]

@@ -336,6 +336,9 @@ class FrameReader:
             line ends become LF, and the mark is left out.
         edit: Returns what is left of a frame, before anybody reads it.
         allowance_bytes: What `edit` takes out may make a frame longer by so much.
+
+    Attributes:
+        between: Nothing of the next frame has arrived.
     """
 
     def __init__(
@@ -354,7 +357,7 @@ class FrameReader:
         self._rest = bytearray()  # of a frame that is not complete
         self._begun = False  # the stream has, and a byte order mark can't follow
         self._in_pieces = False  # pieces of the present frame have been returned
-        self._between = True  # nothing of the next frame has arrived
+        self.between = True
 
     @property
     def pending_bytes(self) -> int:
@@ -363,7 +366,7 @@ class FrameReader:
 
     def feed(self, data: bytes) -> tuple[Frame] | Iterator[Frame]:
         """Returns the frames that are complete now, to be taken before the next call; where data is one, as a tuple."""
-        if self._between:
+        if self.between:
             template = self._learner.template
             if template is not None and (text := template.match(data)) is not None:
                 return (Frame(data, template, text),)  # as nearly always; nothing is to be taken out of it
@@ -393,10 +396,6 @@ class FrameReader:
             rest = self._edit(rest)
         return (Frame(rest, whole=not self._in_pieces),)
 
-    def pattern(self, frame: Frame) -> FramePattern | None:
-        """Returns what frames look like that differ from the last one in a text alone; None if something follows it."""
-        return pattern_of(frame.raw) if self._between else None
-
     def _frames(self, parts: list[bytes]) -> Iterator[Frame]:
         """Yields a frame for each of the parts of a stream; the template is that of the moment."""
         learner, edit = self._learner, self._edit
@@ -415,7 +414,7 @@ class FrameReader:
         if len(self._rest) > self._waits_bytes:
             piece, self._rest = bytes(self._rest[:-_TAIL_BYTES]), self._rest[-_TAIL_BYTES:]
             self._in_pieces = True
-            self._between = False
+            self.between = False
             yield Frame(piece, whole=False)
 
     def _split(self, data: bytes) -> list[bytes]:
@@ -430,7 +429,7 @@ class FrameReader:
             *frames, rest = data.split(BLANK_LINE)
             self._rest += rest
             frames = [frame + BLANK_LINE for frame in frames]
-        self._between = not self._rest and (not self._in_pieces or bool(frames))
+        self.between = not self._rest and (not self._in_pieces or bool(frames))
         return frames
 
     def _split_first(self, data: bytes) -> list[bytes]:

@@ -237,8 +237,8 @@ class Line:
 
     def _note(self, frame: Frame | None, passed: Sequence[Frame]) -> None:
         """Notes what the next frame looks like if it is like the last one, and that has passed as it was."""
-        as_it_was = frame is not None and len(passed) == 1 and passed[0] is frame
-        self._pattern = self._reader.pattern(passed[0]) if as_it_was else None
+        as_it_was = frame is not None and len(passed) == 1 and passed[0] is frame and self._reader.between
+        self._pattern = pattern_of(passed[0].raw) if as_it_was else None
 
     def _is_slow(self) -> bool:
         return any([check.slow for check in self._checks])

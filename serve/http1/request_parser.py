@@ -45,7 +45,7 @@ def build_scope(version: str, method: str, url: bytes, headers: RawHeaders) -> S
     `path` stays as it was sent, where ASGI would decode it: a proxy before us that admits or refuses requests by their
     path must see the one by which they are routed. Arguments are as of `reject_ambiguous`.
     """
-    path, _, query = _origin_form(url).partition(b"?")
+    path, _, query = (url if url.startswith(b"/") else _origin_form(url)).partition(b"?")
     return {
         "type": "http",
         "asgi": {"version": "3.0", "spec_version": "2.3"},
@@ -75,7 +75,7 @@ def addresses(transport: asyncio.BaseTransport) -> dict[str, Any]:
 
 def _origin_form(url: bytes) -> bytes:
     """Returns `/path?query` of a request target, which may be a whole URL."""
-    parts = None if url.startswith(b"/") or b"://" not in url else httptools.parse_url(url)
+    parts = httptools.parse_url(url) if b"://" in url else None
     if parts is None:
         return url
     return (parts.path or b"/") + (b"?" + parts.query if parts.query else b"")

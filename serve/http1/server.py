@@ -182,9 +182,17 @@ class RequestResponseCycle:
                 self._wire.write(_CONTINUE)
         while self.error is None and self.progress not in _OVER:
             # In large parts only: an app can do nothing with half of a JSON document.
-            if self._upload is ARRIVED or self._size_bytes >= READ_AHEAD_BYTES:
-                return self._take()
-            await self._wait()
+            if self._upload is not ARRIVED and self._size_bytes < READ_AHEAD_BYTES:
+                await self._wait()
+                continue
+            body = self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
+            self._parts.clear()
+            self._size_bytes = 0
+            more_body = self._upload is not ARRIVED
+            if not more_body:
+                self._upload = RECEIVED
+            self._wire.resume_reading()
+            return {"type": "http.request", "body": body, "more_body": more_body}
         return {"type": "http.disconnect", "error": self.error} if self.error else {"type": "http.disconnect"}
 
     async def send(self, message: AsgiMessage) -> None:
@@ -220,16 +228,6 @@ class RequestResponseCycle:
             return None
         self._send_part(data, last=False)
         return wire.drain
-
-    def _take(self) -> AsgiMessage:
-        body = self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
-        self._parts.clear()
-        self._size_bytes = 0
-        more_body = self._upload is not ARRIVED
-        if not more_body:
-            self._upload = RECEIVED
-        self._wire.resume_reading()
-        return {"type": "http.request", "body": body, "more_body": more_body}
 
     async def _wait(self) -> None:
         self._waiter = asyncio.get_running_loop().create_future()

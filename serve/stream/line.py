@@ -8,7 +8,7 @@ from serve.stream.frame import Edit, Frame, FramePattern, FrameReader, pattern_o
 
 _QUOTE = ord('"')
 _NO_PATTERN = -1  # bytes around a text: no frame has so few
-_BATCH = 512  # kept parts that are folded at once
+_BATCH = 256  # kept parts that are folded at once; to count more of them down, Python makes an object for each
 _MOST_KEPT_BYTES = 4 * 1024 * 1024
 _LONG_FRAME_BYTES = 8 * 1024  # a frame of so much may hold hundreds of calls
 

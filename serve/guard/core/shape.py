@@ -539,7 +539,7 @@ _SIGNS_OF_WORDS = (
 
 def words_of_a_call(text: str, tools: Container[str]) -> bool:
     """Returns whether a text holds what is left of a call to a declared tool, or of a turn, without special tokens."""
-    if not any(sign in text for sign in _SIGNS_OF_WORDS):  # nearly always, and found out in no time
+    if not any([sign in text for sign in _SIGNS_OF_WORDS]):  # nearly always, and found out in no time
         return False
     if any(_is_unquoted(text, channel.start()) for channel in _CHANNEL_IN_WORDS.finditer(text)):
         return True

@@ -40,6 +40,7 @@ _OPAQUE_IN_TEXT = re.compile(
 _BETWEEN_WORDS = str.maketrans({sign: " " for sign in map(chr, range(128)) if not (sign.isalnum() or sign in "_./+=-")})
 _LEAST_OPAQUE_CHARS = 12
 _DIGIT = re.compile(r"\d")
+_DIGITS_OR_NONE = re.compile(r"\d+|\D+")
 # A line of a file: of a list, a comment, an assignment, or with a lock file's digest.
 _FILE_LINE = re.compile(r"\s|[-*+|] |//|/\*|#+ |\[[^\]]*\]: |[\w.]++ :?= |(?:[^=]*+=)+?(?<=[A-Za-z0-9+/]{40}=)")
 # A key, or one that opens a block or goes on.
@@ -58,6 +59,7 @@ _SPOKEN = re.compile(r"[^aeiouy]{0,3}([aeiouy]{1,3}[^aeiouy]{1,3})*[aeiouy]{1,3}
 _GROUPED = re.compile(r"[+(]?(?=(?:\D*\d){8})[\dA-Z][\dA-Z ()./-]{7,48}")
 _SYMBOL = re.compile(r"[\w.-]*\w")
 _WORD = re.compile(r"[^\W_]+")
+_TWO_WORDS = re.compile(r"[^\W_][\W_]+[^\W_]")
 _JOINTS = "_-#"
 _PUNCTUATION = ".,:;!?"
 _DATE = (
@@ -100,7 +102,7 @@ def is_number(text: str) -> bool:
 def is_place(text: str) -> bool:
     """Returns whether a text is a path, a file's name, a URL or an address of mail."""
     if "/" in text or "\\" in text or "@" in text[1:]:
-        return len(_WORD.findall(text)) > 1
+        return _TWO_WORDS.search(text) is not None
     return is_file(text)
 
 
@@ -133,7 +135,7 @@ def _is_torn(before: str, behind: str) -> bool:
 
 def digit_turns(text: str) -> int:
     """Returns how often digits follow what is none, or the other way round."""
-    return sum(a.isdigit() != b.isdigit() for a, b in pairwise(text))
+    return max(len(_DIGITS_OR_NONE.findall(text)) - 1, 0)
 
 
 def is_random(text: str) -> bool:
@@ -213,8 +215,8 @@ def _is_opaque_in_line(word: str) -> bool:
 
 def _has_random_piece(word: str) -> bool:
     """Returns whether a part of a word is letters and digits in no order, as nobody writes who programs."""
-    pieces = (piece for piece in _WORD.findall(word) if len(piece) >= _RANDOM_CHARS and is_random(piece))
-    return any(digit_turns(piece) > 1 for piece in pieces) and not _is_known(word)
+    pieces = (piece for piece in _WORD.findall(word) if len(piece) >= _RANDOM_CHARS and digit_turns(piece) > 1)
+    return any(map(is_random, pieces)) and not _is_known(word)
 
 
 def _is_known(word: str) -> bool:

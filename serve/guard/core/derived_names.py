@@ -71,7 +71,7 @@ def is_derived(
     """
     if any(map(says_on, slips)):
         return False
-    if all(any(rule(slip) for rule in _RULES_OF_ROWS) for slip in slips):
+    if all(_is_next_number(slip) or _is_next_hash(slip) for slip in slips):  # two make no row unless each would
         return True
     for slip in slips:
         if creates and _is_of_file(slip, creates_file):
@@ -208,8 +208,10 @@ def _is_other_spelling(slip: Slip) -> bool:
         return True
     if not slip.name.isascii() and normalize("NFKC", slip.name) == normalize("NFKC", slip.source):
         return True
+    if slip.said.casefold() != slip.meant.casefold():
+        return False
     uniform = slip.name.isupper() or slip.name.islower()  # as who writes `W2378156` for a user's `w2378156`
-    return slip.said.casefold() == slip.meant.casefold() and (uniform or not is_opaque(slip))
+    return uniform or not is_opaque(slip)
 
 
 def _is_longer_or_shorter(slip: Slip) -> bool:
@@ -365,7 +367,7 @@ def _is_other_kind_of_file(slip: Slip) -> bool:
 
 def _is_other_version(slip: Slip) -> bool:
     """Another version or date of the same: `tox==4.2.1` for `tox==4.1.0`, `setup@v4` for `setup@v3`."""
-    if is_number(slip.source) or _HOST.fullmatch(slip.source) or _DIGIT.search(slip.source) is None:
+    if _DIGIT.search(slip.source) is None or is_number(slip.source) or _HOST.fullmatch(slip.source):
         return False
     end = slip.start + len(slip.meant)
     return any(found.start() <= slip.start and end <= found.end() for found in _VERSION.finditer(slip.source))
@@ -398,13 +400,9 @@ def _is_other_hump(slip: Slip) -> bool:
     """Another word among those of a symbol: `K8sPodDiscovery` for `K8sDiscovery`."""
     parts = [part for part in (slip.said, slip.meant) if part]
     whole = all(part[0].isupper() and _is_word(part) for part in parts) and not slip.before[-1:].isupper()
-    digits = sum(map(str.isdigit, slip.source))
-    return (
-        whole
-        and len(parts[0]) > 1
-        and (digits <= 1 or not is_opaque(slip))
-        and (not slip.behind or slip.behind[0].isupper())
-    )
+    if not whole or len(parts[0]) == 1 or not (slip.behind[:1].isupper() or not slip.behind):
+        return False
+    return sum(map(str.isdigit, slip.source)) <= 1 or not is_opaque(slip)
 
 
 def _is_word(part: str) -> bool:
@@ -431,7 +429,6 @@ def _is_other_host(slip: Slip) -> bool:
     return abs(int(slip.number or 0) - int(slip.source_number or 0)) <= 1
 
 
-_RULES_OF_ROWS = (_is_next_number, _is_next_hash)  # two slips in one name make no row unless each would
 _RULES = (
     _is_other_spelling, _is_longer_or_shorter, _is_other_form, _is_other_kind_of_file, _is_other_version,
     _is_placeholder, _is_other_branch, _is_other_letter, _is_other_hump, _is_escape, _is_other_host,

@@ -118,6 +118,7 @@ class NearCopies:
         if nearest is None or nearest.size >= TOKEN_CHARS:
             if repeated := self._instead(name, neighbours.without_repetition()):
                 return (repeated,)
+            may_have_two = may_have_two and not neighbours.is_of_two_parts
             if may_have_two and (swapped := self._instead(name, neighbours.in_other_order())):
                 return (swapped,)
         if nearest is not None:

@@ -44,12 +44,18 @@ class Neighbours:
         self._name = name
         self._writing = writing
         self._glances = glances
-        self._few: dict[str, Sequence[int] | None] = {}
+        self._few: dict[str, Sequence[int]] = {}
+        self._common: list[str] = []
         sought = _utf8(name)
         head, tail = _longest_head(writing.data, sought), _longest_tail(writing.data, sought)
-        ends = sought[:head], sought[len(sought) - tail :]
         # Of the longest beginning and the longest end that the writing has; they may be torn within a character.
-        self._head, self._tail = (len(part.decode(errors="ignore")) for part in ends)
+        self._head = len(sought[:head].decode(errors="ignore"))
+        self._tail = len(sought[len(sought) - tail :].decode(errors="ignore"))
+
+    @property
+    def is_of_two_parts(self) -> bool:
+        """True if the prompt has nearly all of a long name in two parts, of which two slips would leave less."""
+        return self._head + self._tail + _SHORT_SLIP >= len(self._name) >= _SHORT_NAME
 
     @cached_property
     def _signs(self) -> re.Pattern[bytes]:
@@ -162,25 +168,33 @@ class Neighbours:
         halves = _halves(length, len(name), longest)
         others = [(len(name) - behind, len(name))] if behind >= halves[0][1] - length else halves
         places = self._places_of((0, length), others, longest)
+        rest, size = name[length:], len(_utf8(name[:length]))
         starts = (at for at in places if _may_begin(writing, at))
-        windows = {writing.behind(at, len(name) + longest + 2) for at in starts}
-        slips = (_aligned(name, window, length, longest) for window in windows)
-        return {slip.source: slip for slip in slips if slip is not None}
+        found = dict[str, Slip]()
+        for window in {writing.behind(at + size, len(rest) + longest + 2) for at in starts}:
+            if aligned := _aligned(rest, window, longest):
+                start, end, end_there = aligned
+                slip = Slip(name, length + start, rest[start:end], window[start:end_there])
+                found[slip.source] = slip
+        return found
 
     def _with_tail(self, length: int, ahead: int, longest: int) -> dict[str, Slip]:
         """Returns slips in names that end with as many characters of the name, and have as many ahead of any slip."""
         name, writing = self._name, self._writing
         if longest > _SHORT_SLIP and self._few_places(name[-length:]) is None:
             return {}
-        backward, size, start = name[::-1], len(_utf8(name[-length:])), len(name) - length
-        halves = _halves(0, start, longest)
+        rest, size = name[-length - 1 :: -1], len(_utf8(name[-length:]))
+        halves = _halves(0, len(rest), longest)
         others = [(0, ahead)] if ahead >= halves[0][1] else halves
-        places = self._places_of((start, len(name)), others, longest)
-        ends = (at + size for at in places if _may_end(writing, at + size))
-        windows = {writing.ahead_of(end, len(name) + longest + 2)[::-1] for end in ends}
-        slips = (_aligned(backward, window, length, longest) for window in windows)
-        turned = (slip.turned for slip in slips if slip is not None)
-        return {slip.source: slip for slip in turned}
+        places = self._places_of((len(rest), len(name)), others, longest)
+        starts = (at for at in places if _may_end(writing, at + size))
+        found = dict[str, Slip]()
+        for window in {writing.ahead_of(at, len(rest) + longest + 2)[::-1] for at in starts}:
+            if aligned := _aligned(rest, window, longest):
+                start, end, end_there = aligned
+                slip = Slip(name, len(rest) - end, rest[start:end][::-1], window[start:end_there][::-1])
+                found[slip.source] = slip
+        return found
 
     def _places_of(self, part: Span, others: Sequence[Span], more: int, least: int = 1) -> Iterator[int]:
         """Yields where a part of the name stands with others about as far from it as in the name.
@@ -212,9 +226,14 @@ class Neighbours:
 
     def _few_places(self, part: str) -> Sequence[int] | None:
         """Returns where the writing has a part of the name; None if that is in many places."""
+        for common in self._common:
+            if part in common:
+                return None
         if part not in self._few:
-            places = [*islice(_found(self._writing.data, _utf8(part)), _COMMON)]
-            self._few[part] = places if len(places) < _COMMON else None
+            self._few[part] = [*islice(_found(self._writing.data, _utf8(part)), _COMMON)]
+            if len(self._few[part]) == _COMMON:
+                self._common.append(part)
+                return None
         return self._few[part]
 
     def _around(self, start: int, end: int, place: int) -> str:
@@ -286,7 +305,9 @@ def _longest_head(text: bytes, name: bytes) -> int:
 
 def _longest_tail(text: bytes, name: bytes) -> int:
     """Returns the length of the longest end of a name, short of all of it, that a text has: in one pass."""
-    length = at = 0
+    length = 3  # such as an ending that other files have
+    if (at := find(text, name[-length:])) < 0:
+        length = at = 0
     while length < len(name) - 1 and (at := find(text, name[-length - 1 :], max(at - 1, 0))) >= 0:
         length += 1
         more = in_common(name[-length - 1 : 0 : -1], text[max(at + length - len(name), 0) : at][::-1])
@@ -306,13 +327,16 @@ def _has_near(data: bytes, part: bytes, at: int, more: int) -> bool:
     if data.find(part, max(at - reach, 0), max(at + reach + len(part), 0)) >= 0:
         return True
     reach = more * CHARACTER_BYTES
-    around = data[max(at - reach, 0) : max(at + reach + len(part), 0)]
-    return b"\\u" in around and part in around
+    start, end = max(at - reach, 0), max(at + reach + len(part), 0)
+    return data.find(b"\\u", start, end) >= 0 and data.find(part, start, end) >= 0
 
 
 def _may_begin(writing: Writing, at: int) -> bool:
     """Returns whether a name may begin at a place."""
-    return writing.data[at - 1 : at] not in _JOINED or _is_edge(writing.ahead_of(at, 2)[::-1], 0)
+    before = writing.data[at - 2 : at]
+    if writing.is_json and before == b"\\n":  # as in any list
+        return True
+    return before[-1:] not in _JOINED or _is_edge(writing.ahead_of(at, 2)[::-1], 0)
 
 
 def _may_end(writing: Writing, end: int) -> bool:
@@ -332,23 +356,21 @@ def _is_plain(sign: str) -> bool:
     return sign.isalnum() and sign.isascii()
 
 
-def _aligned(name: str, window: str, start: int, longest: int) -> Slip | None:
+def _aligned(name: str, window: str, longest: int) -> tuple[int, int, int] | None:
     """Returns the shortest difference between a name and what a window begins with; None if it is none or too long.
 
-    Args:
-        name: Of the call.
-        window: Of the prompt.
-        start: How many characters both begin with at least.
-        longest: Slip that counts.
+    It is where it begins, where it ends in the name, and where in the window.
     """
-    start += in_common(name[start:], window[start:])
-    best: Slip | None = None
+    start = in_common(name, window)
+    best, least = None, 2 * longest + 1
     for said in range(min(longest, len(name) - start) + 1):
+        if said >= least:
+            break
         tail = name[start + said :]
-        more = longest if best is None else min(longest, len(best.said) + len(best.meant) - said - 1)
-        at = window.find(tail, start + (said == 0), start + more + len(tail))
+        last = start + min(longest, least - said - 1) + len(tail)
+        at = window.find(tail, start + (said == 0), last)
         while at >= 0 and not _is_edge(window, at + len(tail)):
-            at = window.find(tail, at + 1, start + more + len(tail))
+            at = window.find(tail, at + 1, last)
         if at >= 0:
-            best = Slip(name, start, name[start : start + said], window[start:at])
+            best, least = (start, start + said, at), said + at - start
     return best

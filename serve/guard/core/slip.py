@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
 from typing import AnyStr
@@ -11,7 +10,6 @@ from typing import AnyStr
 TOKEN_CHARS = 4
 
 
-@dataclass(frozen=True)
 class Slip:
     """The one place in which the name of a call differs from one of the prompt.
 
@@ -20,12 +18,23 @@ class Slip:
         start: Where the difference begins.
         said: What the call has there.
         meant: What the prompt has there.
+        before: What precedes it in both.
+        behind: What follows it in both.
+        source: The name as the prompt has it.
+        swaps: True if the characters are the same in another order.
+        size: Number of characters that differ; those of a swap count as one.
     """
 
-    name: str
-    start: int
-    said: str
-    meant: str
+    def __init__(self, name: str, start: int, said: str, meant: str) -> None:
+        self.name = name
+        self.start = start
+        self.said = said
+        self.meant = meant
+        self.before = name[:start]
+        self.behind = name[start + len(said) :]
+        self.source = f"{self.before}{meant}{self.behind}"
+        self.swaps = len(said) > 1 and sorted(said) == sorted(meant)
+        self.size = 1 if self.swaps else max(len(said), len(meant))
 
     @classmethod
     def between(cls, name: str, source: str) -> Slip:
@@ -33,34 +42,6 @@ class Slip:
         start = in_common(name, source)
         end = in_common(name[start:][::-1], source[start:][::-1])
         return cls(name, start, name[start : len(name) - end], source[start : len(source) - end])
-
-    @cached_property
-    def before(self) -> str:
-        return self.name[: self.start]
-
-    @cached_property
-    def behind(self) -> str:
-        return self.name[self.start + len(self.said) :]
-
-    @cached_property
-    def source(self) -> str:
-        """The name as the prompt has it."""
-        return f"{self.before}{self.meant}{self.behind}"
-
-    @property
-    def turned(self) -> Slip:
-        """The same of names that are read backward."""
-        return Slip(self.name[::-1], len(self.behind), self.said[::-1], self.meant[::-1])
-
-    @cached_property
-    def swaps(self) -> bool:
-        """True if the characters are the same in another order."""
-        return len(self.said) > 1 and sorted(self.said) == sorted(self.meant)
-
-    @cached_property
-    def size(self) -> int:
-        """Number of characters that differ; those of a swap count as one."""
-        return 1 if self.swaps else max(len(self.said), len(self.meant))
 
     @cached_property
     def word(self) -> str:

@@ -3,6 +3,7 @@
 import random
 import subprocess
 from collections.abc import Callable
+from cProfile import Profile
 from pathlib import Path
 
 import pytest
@@ -29,6 +30,15 @@ def test_paths_whose_cost_is_measured_are_what_their_label_says(label: str, path
     prompt = listing(100_000)
     assert (path in prompt) == (label == "as written")
     assert suspects(prompt, {"path": path}) == label.startswith("nearly")
+
+
+@pytest.mark.parametrize("path", PATHS.values(), ids=PATHS)
+def test_looking_up_a_path_takes_few_calls_of_functions(path: str) -> None:
+    """What is counted is the same on every machine: a call takes about 0.15 us, and 67 us are 5 % of an answer."""
+    prompt = listing(100_000)
+    with Profile(builtins=True) as profile:
+        suspects(prompt, {"path": path})
+    assert sum(entry.callcount for entry in profile.getstats()) < 520
 
 
 def test_names_that_cannot_have_a_slip_have_no_share() -> None:

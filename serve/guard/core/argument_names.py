@@ -124,13 +124,15 @@ def is_spaced(text: str) -> bool:
 def _is_torn(before: str, behind: str) -> bool:
     """Returns whether a space tears an identifier or a number apart, where people put none: `user_45 16`."""
     whole = before + behind
+    if "_" in (before[-1], behind[0]):
+        return True
     if len(whole) < LEAST_CHARS or not any(map(str.isdigit, whole)):
         return False
     if before[-1] in _JOINTS or behind[0] in _JOINTS:
         return True
-    if before[-1].isdigit() != behind[0].isdigit():
-        return digit_turns(whole) > 2 and is_random(whole) and not whole.isupper()
-    return "_" in whole or len(behind) <= 2 < len(before)
+    if digit_turns(whole) > 2 and is_random(whole) and not whole.isupper():
+        return True
+    return before[-1].isdigit() == behind[0].isdigit() and ("_" in whole or len(behind) <= 2 < len(before))
 
 
 def digit_turns(text: str) -> int:
@@ -266,3 +268,12 @@ def plain_spellings(name: str) -> Iterator[str]:
     for spelling in (plain, joined):
         if spelling != name:
             yield spelling
+    if "_" in plain and "@" not in plain and not _is_in_a_style(plain):
+        yield plain.lower()
+
+
+def _is_in_a_style(name: str) -> bool:
+    """Returns whether the capitals of a name with underscores may be meant, as those of `MAX_SIZE` or `Max_size`."""
+    stem = name.rpartition(".")[0] if is_file(name) else name
+    few_digits = len(_DIGIT.findall(name)) < _LEAST_FIGURES - 1
+    return stem.islower() or stem.isupper() or stem.istitle() or (few_digits and stem[1:].islower())

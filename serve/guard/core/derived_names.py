@@ -152,7 +152,7 @@ def is_stray_capital(slip: Slip) -> bool:
         return False
     if slip.before[-1:].isalpha() or (slip.meant.isupper() and slip.behind[:1].isalpha()):
         return True
-    return bool(slip.before) and source.islower() and (is_folder or _is_long(slip))
+    return source.islower() and (is_folder or (slip.before != "" and _is_long(slip)))
 
 
 def _is_host(name: str) -> bool:
@@ -172,12 +172,16 @@ def _is_uneven(slip: Slip) -> bool:
         return False
     if sign in _around(slip) or "@" in slip.behind:
         return True
-    return is_opaque(slip) if slip.said in ("-", "_") else digit_turns(slip.word) > _MOST_TURNS and is_random(slip.word)
+    if slip.said and slip.said in _SIGNS:
+        return is_opaque(slip)
+    return digit_turns(slip.word) > _MOST_TURNS and is_random(slip.word)
 
 
 def _is_other_sign(slip: Slip) -> bool:
-    """Returns whether a path or an address has another sign in one place: `core/near-copies.py`, `core.document.py`."""
+    """Returns whether a path or an address has another sign in one place: `core/near-copies.py`, `https//a.b.com`."""
     said, meant, source = slip.said, slip.meant, slip.source
+    if slip.size <= 2 and "://" in source and "://" not in slip.name:
+        return True
     if slip.size != 1 or not {said, meant} <= _SIGNS or not (slip.before and slip.behind):
         return False
     if is_file(source) and ((meant == "." and slip.behind in ENDINGS) or (meant == "/" and not said)):
@@ -243,6 +247,8 @@ def _is_fused(slip: Slip) -> bool:
         return False
     if "@" in slip.before + meant and "." in meant and "." not in said + slip.behind:
         return True  # a host without a domain
+    if slip.before and (meant[0] == "@" or (said and slip.behind[:1] == "@" and not meant[0].isalnum())):
+        return True
     if said and slip.behind and meant[0] == "/" and slip.before[-1:].isalnum():
         return True
     if not (slip.before[-1:].isalnum() and slip.behind[:1].isalnum()):

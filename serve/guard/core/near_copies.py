@@ -139,6 +139,7 @@ class NearCopies:
             not writing.has_uncased(word)
             or any(holds(slip) for holds in (says_twice, says_on, misses_folder, is_stray_capital, is_torn_path))
             or (slip.swaps and not slip.said.isalnum())  # both words are there
+            or (not slip.said and not slip.meant[0].isalnum() and not slip.behind[:1].isalnum())  # the word is the same
             or (is_opaque(slip) and not word.isalpha())
         ):
             return False

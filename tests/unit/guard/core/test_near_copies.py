@@ -129,6 +129,15 @@ def suspected(name: Any, prompt: str = PROMPT, **others: Any) -> str | None:
         ("serve/guardust/choice.py", "serve/guard/core/choice.py"),
         ("mia.chen87@examplehaus", "mia.chen87@example.com"),
         ("mia-chen87@example.com", "mia.chen87@example.com"),
+        ("https:/github.com/acme/router/pull/1183", "https://github.com/acme/router/pull/1183"),
+        ("YUSUF_rossi_9620", "yusuf_rossi_9620"),
+        ("Yusuf_rossi_9620", "yusuf_rossi_9620"),
+        ("YUSUF_ROSSI_9620", None),
+        ("yusuf.rossi_9620", "yusuf_rossi_9620"),
+        ("fetch_Invoice_totals", "fetch_invoice_totals"),
+        ("fetch_INVOICE_totals", "fetch_invoice_totals"),
+        ("FETCH_INVOICE_TOTALS", None),
+        ("Serve/guard/core/choice.py", "serve/guard/core/choice.py"),
         ("models/kimi-k3/kimi-k3/config.json", "models/kimi-k3/config.json"),
         ("invoice_totals", None),
         ("fetch_pay_invoice_totals", None),
@@ -147,6 +156,10 @@ def test_one_slip_in_a_name_of_the_prompt_is_suspected(name: Any, source: str | 
         ("final_report-pdf", "final_report.pdf"),
         ("final_report/pdf", "final_report.pdf"),
         ("rama602-555-0831", "602-555-0831"),
+        ("taylor.brooks.com", "taylor.brooks@aol.com"),
+        ("weitingacew@aol.com", "weiting.lin@aol.com"),
+        ("http//plgah.ca/a", "http://plgah.ca/a"),
+        ("http:/plgah.ca/a", "http://plgah.ca/a"),
         ("intlHAT266", "HAT266"),
         ("call show_item Zk3vQ81mXw0PbL7tR5yHm2Ac", "Zk3vQ81mXw0PbL7tR5yHn2Ac"),
         ("docs_index.rst", None),
@@ -160,6 +173,7 @@ def test_a_sign_or_letters_too_many_or_too_few_are_suspected_where_nobody_writes
     name: str, source: str | None
 ) -> None:
     said = "docs/index.rst final_report.pdf 602-555-0831 602555083 HAT266 2024-05-01 b10434 gpu_dp4ep8"
+    said += " taylor.brooks@aol.com weiting.lin@aol.com http://plgah.ca/a"
     assert suspected(name, f"see {said} Zk3vQ81mXw0PbL7tR5yHn2Ac of it") == source
 
 
@@ -172,6 +186,8 @@ def test_a_sign_or_letters_too_many_or_too_few_are_suspected_where_nobody_writes
         ("yusuf_ross\u00adi_9620", "yusuf_rossi_9620"),
         ("yusuf_ro ssi_9620", "yusuf_rossi_9620"),
         ("yusuf_rossi_962 0", "yusuf_rossi_9620"),
+        ("fetch_invoice _totals", "fetch_invoice_totals"),
+        ("3f2a 9c41-77d0-4e12-9b55-c0ffee12ab90", "3f2a9c41-77d0-4e12-9b55-c0ffee12ab90"),
         ("#W23781 56", "#W2378156"),
         ("+1-415- 555-0137", "+1-415-555-0137"),
         ("1008292230 41", "100829223041"),

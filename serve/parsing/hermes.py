@@ -156,7 +156,10 @@ class Hermes(Block):
         start = _end_of_space(raw, 0)
         if raw.startswith("[", start) and not self._listed:
             self.raw.append(raw[: start + 1])
-            return self.begin_object(raw[start + 1 :])
+            self.position += start + 1
+            state = self.begin_object(raw[start + 1 :])
+            self.position -= start + 1
+            return state
         if not raw.startswith("{", start):
             return self._no_list(raw) if self._listed else self.not_a_call(raw)
         self.keep_space(raw)

@@ -338,7 +338,12 @@ FORMATS: Mapping[str, Format] = {
     "hermes": Format(
         markers=["<tool_call>", "</tool_call>", "</function>", "</parameter>", "<think>", "</think>"],
         units="</?think>|</?tool_call>",
-        forms=[hermes_call],
+        forms=[
+            hermes_call,
+            lambda city, number: (
+                f'<tool_call>[{{"name": "get_weather", "arguments": {in_json(city, number)}}}]</tool_call>'
+            ),
+        ],
     ),
     "deepseek_v3": DEEPSEEK_V3,
     "deepseek_v31": DEEPSEEK_V31,

@@ -85,6 +85,14 @@ def test_a_list_of_objects_is_as_many_calls(grammar: str, opening: str, parting:
         assert stream(grouped(list(text), size), grammar=grammar, tools=TOOLS) == whole, size
 
 
+@pytest.mark.parametrize("opening", ["[", " [ ", ""])
+def test_a_fault_of_a_later_object_stands_where_it_says_however_the_text_is_cut(opening: str) -> None:
+    text = f'<tool_call>{opening}{{"a": 1}}{{"b": 2}}</tool_call>'
+    whole = parse(text, "hermes", TOOLS)
+    assert [violation.position for violation in whole.violations] == [0, text.index('{"b"')]
+    assert stream(text, grammar="hermes", tools=TOOLS) == whole
+
+
 @pytest.mark.parametrize("rest", ["", ", ", f", {GOOD[:20]}"])
 def test_a_list_that_is_cut_is_reported(rest: str) -> None:
     message = parse(f"<tool_call>[{GOOD}{rest}", "hermes", TOOLS)

@@ -238,6 +238,10 @@ FAMILIES: tuple[Family, ...] = (
         "qwen3_xml qwen3_coder nemotron_v3 nemotron_3", _QWEN_BLOCK,
         Thinking({"enable_thinking": _BOOLEAN}, default=True),
     ),
+    _family(
+        "seed_oss", r"seed-?oss(?:-.*)?", "SeedOssForCausalLM", "seed_oss", r"<seed:tool_call>",
+        Thinking({"thinking_budget": (-1, 0)}, default=True, start="always"),
+    ),
 )  # fmt: skip
 _BY_GRAMMAR = {family.grammar: family for family in FAMILIES}
 OUR_PARSER = "specgate_"

@@ -16,7 +16,7 @@ from serve.parsing.kimi_k3 import KimiK3
 from serve.parsing.minimax_m2 import MiniMaxM2
 from serve.parsing.minimax_m3 import MiniMaxM3
 from serve.parsing.prose import Prose
-from serve.parsing.qwen3_coder import MiMo, NemotronV3, Qwen3Coder, Step3p5, Step5
+from serve.parsing.qwen3_coder import MiMo, NemotronV3, Qwen3Coder, SeedOss, Step3p5, Step5
 from serve.parsing.tools import Tools
 
 GRAMMARS: dict[str, type[Prose]] = {
@@ -38,6 +38,7 @@ GRAMMARS: dict[str, type[Prose]] = {
     "step5": Step5,
     "mimo": MiMo,
     "nemotron_v3": NemotronV3,
+    "seed_oss": SeedOss,
     "minimax_m2": MiniMaxM2,
     "minimax_m3": MiniMaxM3,
     "kimi_k3": KimiK3,

@@ -1,4 +1,4 @@
-"""The grammar of Qwen3-Coder, 3.5 and 3.6: XML calls whose values the tool's schema turns into JSON.
+"""The grammar of Qwen3-Coder, 3.5 and 3.6, and of Seed-OSS: XML calls whose values the tool's schema turns into JSON.
 
 These models fall back now and then on what others write: one JSON object in the block, or names as attributes. Where a
 value ends is decided in `xml_call.py`, which of its newlines are markup and which JSON type it gets in `values.py`; an
@@ -26,6 +26,19 @@ _OTHER_ENDS = (
     "</tools>",
     "</invoke>",
 )
+_CALLS = {
+    "<function=…": "function",
+    "<<function=…": "function",  # models double the bracket now and then
+    "<function name=…": "named_function",
+    "</function>": "end_function",
+    "<parameter=…": "parameter",
+    "<<parameter=…": "parameter",
+    "<parameter name=…": "named_parameter",
+    "</parameter>": "end_parameter",
+    "</parameter…": "drifted",
+    "</parameter\n": "drifted",
+    **dict.fromkeys(_OTHER_ENDS, "end_other"),
+}
 _ATTRIBUTE = re.compile(r"""<\w+ name=\s*(?P<quote>["']?)(?P<name>[^"'<>]+)(?P=quote)""")
 
 
@@ -41,24 +54,7 @@ class Qwen3Coder(XmlParameters):
 
     call_openers: ClassVar[tuple[str, ...]] = ("<tool_call>",)
     structural_tag: ClassVar[str | None] = "qwen_3_coder"
-    lexicon: ClassVar[Lexicon] = Lexicon(
-        {
-            **THINK,
-            "<tool_call>": "block",
-            "</tool_call>": "end_block",
-            "<function=…": "function",
-            "<<function=…": "function",  # models double the bracket now and then
-            "<function name=…": "named_function",
-            "</function>": "end_function",
-            "<parameter=…": "parameter",
-            "<<parameter=…": "parameter",
-            "<parameter name=…": "named_parameter",
-            "</parameter>": "end_parameter",
-            "</parameter…": "drifted",
-            "</parameter\n": "drifted",
-            **dict.fromkeys(_OTHER_ENDS, "end_other"),
-        }
-    )
+    lexicon: ClassVar[Lexicon] = Lexicon({**THINK, "<tool_call>": "block", "</tool_call>": "end_block", **_CALLS})
     token_ids: ClassVar[Mapping[int, str]] = QWEN_IDS
 
     def __init__(self, *args: object) -> None:
@@ -259,3 +255,34 @@ class MiMo(Qwen3Coder):
 class NemotronV3(Qwen3Coder):
     newlines_behind_reasoning: ClassVar[int] = 1
     token_ids: ClassVar[Mapping[int, str]] = {}
+
+
+class SeedOss(Qwen3Coder):
+    """Seed-OSS: the same in `<seed:tool_call>`, each newline of a value part of it."""
+
+    thinking_tags: ClassVar[tuple[str, str]] = ("<seed:think>", "</seed:think>")
+    call_openers: ClassVar[tuple[str, ...]] = ("<seed:tool_call>",)
+    structural_tag: ClassVar[str | None] = None
+    newlines_behind_reasoning: ClassVar[int] = 1
+    newlines_before_calls: ClassVar[int] = 2
+    verbatim: ClassVar = True
+    lexicon: ClassVar[Lexicon] = Lexicon(
+        {
+            "<seed:think>": "think",
+            "</seed:think>": "end_think",
+            "<seed:tool_call>": "block",
+            "</seed:tool_call>": "end_block",
+            **_CALLS,
+        }
+    )
+    token_ids: ClassVar[Mapping[int, str]] = {}
+
+    def close_value(self) -> State:
+        """Takes the tag held back as real, and reports a value without `</parameter>`: newlines may be too many."""
+        if self._candidate in self.implied:
+            self.report("drifted_marker", self._held_at, self._held[0])
+        return super().close_value()
+
+    def end_unclosed_value(self) -> None:
+        self.report("drifted_marker", self.position, "")
+        super().end_unclosed_value()

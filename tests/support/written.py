@@ -68,6 +68,8 @@ WRITTEN: Mapping[str, str] = {
     "nemotron_v3": _XML,
     "mimo": f"<tool_call><function=write_file><parameter=path>{PATH}</parameter><parameter=content>{CONTENT}"
     "</parameter></function></tool_call>",
+    "seed_oss": f"<seed:tool_call>\n<function=write_file>\n<parameter=path>{PATH}</parameter>\n"
+    f"<parameter=content>{CONTENT}</parameter>\n</function>\n</seed:tool_call>",
     "deepseek_v3": "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>write_file\n```json\n"
     f"{SOUND}\n```<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
     "deepseek_v31": f"<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>write_file<｜tool▁sep｜>{SOUND}<｜tool▁call▁end｜>"

@@ -332,6 +332,29 @@ HARMONY = Format(
 )  # fmt: skip
 
 QWEN3_CODER = qwen3_coder()
+
+
+def seed_oss() -> Format:
+    def tagged(text: str) -> str:
+        return re.sub(r"<(/?)(tool_call|think)>", r"<\1seed:\2>", text)
+
+    def argument(key: str, value: object) -> str:
+        return f"<parameter={key}>{value}</parameter>\n"
+
+    def call(city: str, number: int) -> str:
+        body = in_tags(argument, city, number)
+        return f"<seed:tool_call>\n<function=get_weather>\n{body}</function>\n</seed:tool_call>"
+
+    return Format(
+        markers=[*map(tagged, QWEN3_CODER.markers), "<seed:cot_budget_reflect>", "<tool_call>"],
+        units=tagged(QWEN3_CODER.units).replace("</?think>|</?tool_call>", "</?seed:\\w+>"),
+        forms=[call, lambda city, number: tagged(hermes_call(city, number))],
+        end_of_thinking="</seed:think>",
+        argument=argument,
+        end="</function>",
+    )
+
+
 FORMATS: Mapping[str, Format] = {
     "kimi_k2": KIMI_K2,
     "qwen3_coder": QWEN3_CODER,
@@ -357,6 +380,7 @@ FORMATS: Mapping[str, Format] = {
     "step5": QWEN3_CODER,
     "nemotron_v3": QWEN3_CODER,
     "mimo": qwen3_coder(newline=""),
+    "seed_oss": seed_oss(),
     "glm47": glm(GLM_MARKERS),
     "ling3": glm(GLM_MARKERS),
     "laguna": glm(GLM_MARKERS),

@@ -42,6 +42,7 @@ PUBLISHED = {
     "poolside/laguna-m.1": "laguna",
     "poolside/Laguna-S-2.1-FP8": "laguna_s",
     "tencent/Hy3": "hy_v3",
+    "ByteDance-Seed/Seed-OSS-36B-Instruct": "seed_oss",
     "nvidia/NVIDIA-Nemotron-3-Super-120B": "nemotron_v3",
 }
 
@@ -109,6 +110,8 @@ STARTS: list[tuple[str, dict[str, Any], bool]] = [
     ("nemotron_v3", {}, True),
     ("nemotron_v3", {"enable_thinking": False}, False),
     ("mimo", {"enable_thinking": True}, False),
+    ("seed_oss", {}, True),
+    ("seed_oss", {"thinking_budget": 0}, True),
     ("hy_v3", {}, False),
     ("hy_v3", {"reasoning_effort": "no_think"}, False),
     ("hy_v3", {"reasoning_effort": "low"}, True),

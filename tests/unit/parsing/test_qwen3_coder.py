@@ -5,6 +5,7 @@ import json
 import pytest
 
 from serve.parsing import StreamParser, Violation, fold, parse
+from tests.unit.parsing import cases
 from tests.unit.parsing.formats import TOOLS
 
 FREE = [{"type": "function", "function": {"name": "run", "parameters": {"type": "object", "properties": {}}}}]
@@ -259,3 +260,44 @@ def test_an_object_of_arguments_that_does_not_end_well_is_reported(rest: str, ki
     message = parse(f"<function=get_weather>{OBJECT}{rest}", "qwen3_coder", TOOLS)
     assert [call.name for call in message.tool_calls] == ["get_weather"]
     assert [fault.kind for fault in message.violations] == kinds
+
+
+BARCELONA = (
+    "<seed:tool_call>\n<function=get_weather>\n<parameter=city>Barcelona, Spain</parameter>\n</function>\n"
+    "</seed:tool_call>"
+)
+
+
+@pytest.mark.parametrize(
+    ("thoughts", "reasoning"),
+    [
+        ("<seed:think>\nGot it. The format is `<seed:tool_call>`.</seed:think>",
+         "Got it. The format is `<seed:tool_call>`."),
+        ("<seed:think>It is 512.</seed:cot_budget_reflect>\nSo.\n<seed:cot_budget_reflect>I have used 131 tokens."
+         "</seed:cot_budget_reflect>\n It can be omitted.</seed:think>",
+         "It is 512.</seed:cot_budget_reflect>\nSo.\n<seed:cot_budget_reflect>I have used 131 tokens."
+         "</seed:cot_budget_reflect>\n It can be omitted."),
+        ("</seed:cot_budget_reflect>\nThe thinking budget is 0.\n</seed:think>",
+         "</seed:cot_budget_reflect>\nThe thinking budget is 0."),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("content", [None, "I look."])
+def test_seed_oss_thinks_in_its_own_tags_and_calls_in_them(thoughts: str, reasoning: str, content: str | None) -> None:
+    text = "\n".join([thoughts, *([content, ""] if content else []), BARCELONA])
+    message = parse(text, "seed_oss", TOOLS, thinking=True)
+    assert message == cases.stream(text, grammar="seed_oss", tools=TOOLS, thinking=True)
+    assert (message.reasoning or "").strip() == reasoning
+    assert (message.content, message.violations) == (content, ())
+    assert [(call.name, call.arguments) for call in message.tool_calls] == [
+        ("get_weather", '{"city": "Barcelona, Spain"}')
+    ]
+
+
+def test_a_value_of_seed_oss_keeps_its_newlines_and_may_be_pythons() -> None:
+    text = BARCELONA.replace("Barcelona, Spain", "\na\nb\n").replace(
+        "</function>", "<parameter=tags>['x', 1]</parameter>\n<parameter=deep>True</parameter>\n</function>"
+    )
+    parameters = {"type": "object", "properties": {
+        "city": {"type": "string"}, "tags": {"type": "array"}, "deep": {"type": "boolean"}}}  # fmt: skip
+    message = parse(text, "seed_oss", [{"function": {"name": "get_weather", "parameters": parameters}}])
+    assert json.loads(message.tool_calls[0].arguments) == {"city": "\na\nb\n", "tags": ["x", 1], "deep": True}

@@ -296,6 +296,15 @@ FORMATS = {
         closing="<|close|>argument<|sep|>",
         special=("<|open|>", "<|close|>", "<|sep|>"),
     ),
+    "mistral": ToolCallFormat(
+        call_begin="[TOOL_CALLS]",
+        arg_begin="[ARGS]",
+        call_end="",
+        think_begin="[THINK]",
+        think_end="[/THINK]",
+        closing="[ARGS]",
+        special=("[TOOL_CALLS]", "[ARGS]", "[THINK]", "[/THINK]"),
+    ),
     "harmony": ToolCallFormat(
         call_begin="<|channel|>commentary to=functions.",
         arg_begin=" <|constrain|>json<|message|>",

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from serve.parsing.events import CallStart, Content, Event, Fault
 from serve.parsing.parser import StreamParser
 
-_STEPS = re.compile(r"[^>]*>|[^>]+")  # each with one marker at most, and nothing behind it
+_STEPS = re.compile(r"[^>\]]*[>\]]|[^>\]]+")  # each with one marker at most, and nothing behind it
 
 
 class DraftingParser:
@@ -35,7 +35,7 @@ class DraftingParser:
         """Returns the events of a piece of the output."""
         if self._settled:
             return self._parser.feed(text)
-        if ">" not in text:  # as nearly always
+        if ">" not in text and "]" not in text:  # as nearly always
             return self._step(text)
         return [event for step in _STEPS.findall(text) for event in self._step(step)]
 
@@ -56,7 +56,7 @@ class DraftingParser:
         machine = self._parser.machine
         if machine.reasoning_end is not None or machine.out.calls or not machine.out.wrote_reasoning:
             events = self._sift(events)  # else they are of thoughts that go on
-        if text.endswith(">"):
+        if text.endswith((">", "]")):
             self._behind_marker = self._length
         return events
 

@@ -242,6 +242,11 @@ FAMILIES: tuple[Family, ...] = (
         "seed_oss", r"seed-?oss(?:-.*)?", "SeedOssForCausalLM", "seed_oss", r"<seed:tool_call>",
         Thinking({"thinking_budget": (-1, 0)}, default=True, start="always"),
     ),
+    _family(
+        "mistral", r"(?:mini|mi|dev|magi)stral(?:-.*)?",
+        "MistralForCausalLM Mistral3ForConditionalGeneration MistralLarge3ForCausalLM Ministral3ForCausalLM", "mistral",
+        r"\[TOOL_CALLS\]", Thinking({}, start="model", may_think=True),
+    ),
 )  # fmt: skip
 _BY_GRAMMAR = {family.grammar: family for family in FAMILIES}
 OUR_PARSER = "specgate_"

@@ -20,7 +20,6 @@ from serve.parsing.prose import THINK, Prose, content_row, reasoning_row, reason
 from serve.parsing.tool_call_block import QWEN_IDS, Block
 
 _ARGUMENTS = ("arguments", "parameters")
-_KEYS = {"name", *_ARGUMENTS}
 _SPACE = re.compile(r"\s*")
 _PARTING = re.compile(r"[\s,]*(\]?)")  # what parts the objects of a list, or ends it
 
@@ -130,8 +129,12 @@ class Hermes(Block):
     """`<tool_call>{"name": "f", "arguments": {…}}</tool_call>`; the arguments stream as they were written.
 
     Several objects may stand in one block, one behind the other or in a list.
+
+    Attributes:
+        members: The keys that an object may have.
     """
 
+    members: ClassVar[frozenset[str]] = frozenset({"name", *_ARGUMENTS})
     call_openers: ClassVar[tuple[str, ...]] = ("<tool_call>",)
     structural_tag: ClassVar[str | None] = "hermes"
     lexicon: ClassVar[Lexicon] = Lexicon(
@@ -303,9 +306,9 @@ class Hermes(Block):
         return State.AFTER
 
     def _report_extra_keys(self, whole: dict[str, object], raw: str) -> None:
-        """Reports keys of the object other than name and arguments."""
+        """Reports keys that the object should not have."""
         doubled = len(self._envelope.keys) > len(whole) or {"arguments", "parameters"} <= whole.keys()
-        if doubled or not whole.keys() <= _KEYS:
+        if doubled or not whole.keys() <= self.members:
             self.out.violation("stray_text", self.begin, raw, self.out.calls - 1, hidden=doubled)
 
     @staticmethod

@@ -15,6 +15,7 @@ from serve.parsing.kimi_k2 import KimiK2
 from serve.parsing.kimi_k3 import KimiK3
 from serve.parsing.minimax_m2 import MiniMaxM2
 from serve.parsing.minimax_m3 import MiniMaxM3
+from serve.parsing.mistral import Mistral
 from serve.parsing.prose import Prose
 from serve.parsing.qwen3_coder import MiMo, NemotronV3, Qwen3Coder, SeedOss, Step3p5, Step5
 from serve.parsing.tools import Tools
@@ -43,6 +44,7 @@ GRAMMARS: dict[str, type[Prose]] = {
     "minimax_m3": MiniMaxM3,
     "kimi_k3": KimiK3,
     "harmony": Harmony,
+    "mistral": Mistral,
 }
 
 

@@ -81,5 +81,6 @@ WRITTEN: Mapping[str, str] = {
     f'<parameter name="content">{CONTENT}</parameter>\n</invoke>\n</minimax:tool_call>',
     "minimax_m3": _minimax_m3(),
     "kimi_k3": _kimi_k3(),
+    "mistral": f"[TOOL_CALLS]write_file[ARGS]{SOUND}",
     "harmony": f"<|channel|>commentary to=functions.write_file <|constrain|>json<|message|>{SOUND}<|call|>",
 }

@@ -14,12 +14,13 @@ from serve.guard.core.markup import ENDS, ENDS_OF_CALLS, MARKUP, canonical
 from serve.guard.core.verdict import Severity
 from serve.parsing import GRAMMARS, ParsedMessage, Violation, parse
 from serve.parsing.families import grammars_by_markup
+from serve.parsing.json_scanner import JsonScanner
 
 # Reading a marker, and checking the call that it may begin, takes up to 40 microseconds, any other sign less than one.
 # An answer that leaks more is run again instead.
 _MARKERS = (
     "<|", "tool_call>", "<function", "</function", "<parameter", "</parameter", "think>", "<arg_", "</arg_", "<｜",
-    "</｜", "<invoke", "</invoke", "]<]",
+    "</｜", "<invoke", "</invoke", "]<]", "[TOOL_CALLS]",
 )  # fmt: skip
 _MOST_MARKERS = 600
 _SIGNS = '<{}[]":,\\'
@@ -31,6 +32,7 @@ _HARMLESS = {
 _END = re.compile(r"\s*(?:\]?<\]minimax\[>\[)?<(?:/(?P<tag>[\w:｜ ]{1,48})|[|｜](?P<token>[\w▁]{1,48})[|｜])>")
 # The end of a parameter is none of them: it shows that its value went on.
 _ENDS = ("tool", "func", "call", "invo", "dsml", "im_end", "endoftext", "end▁of", "sep", "close")
+_MISTRALS_HEADER = re.compile(r"(?:\[(?:ARGS|CALL_ID)\]|[^{\[])*")  # between the marker and the object
 _ENDS_IN_A_TAG = re.compile(r">\s*</\w+>\s*\Z")
 _LONGEST_ENDS = 256
 _OPENINGS = tuple(dict.fromkeys(opener for grammar in GRAMMARS.values() for opener in grammar.call_openers))
@@ -55,9 +57,14 @@ class Rescued:
 
 
 def goes_on(leak: str) -> bool:
-    """Returns whether words follow the last marker of a leak."""
+    """Returns whether words follow the last marker of a leak, or the object that ends Mistral's call behind its own."""
     end = max((match.end() for match in MARKUP.finditer(leak)), default=0)
-    return not (leak[end:] == "" or leak[end:].isspace())
+    if leak.endswith("[TOOL_CALLS]", 0, end):
+        scanner = JsonScanner()
+        end = scanner.feed(leak, _MISTRALS_HEADER.match(leak, end).end())  # type: ignore[union-attr]
+        while end >= 0 and scanner.depth > 0:
+            end = scanner.feed(leak, end)
+    return end >= 0 and not (leak[end:] == "" or leak[end:].isspace())
 
 
 def is_shown(leak: str) -> bool:

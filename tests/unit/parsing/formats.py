@@ -334,6 +334,20 @@ HARMONY = Format(
 QWEN3_CODER = qwen3_coder()
 
 
+MISTRAL = Format(
+    markers=["[TOOL_CALLS]", "[CALL_ID]", "[ARGS]", "[THINK]", "[/THINK]", "[TOOL_CALLS]get_weather", "[TOOL_CALLS",
+             "[TOOL_CALLS]get_weather[ARGS]", "get_weather[ARGS]{", "[TOOL_CALLS] [", "}]"],
+    units=r"\[/?[A-Z_]+\]",
+    forms=[
+        lambda city, number: f"[TOOL_CALLS]get_weather[ARGS]{in_json(city, number)}",
+        lambda city, number: f"[TOOL_CALLS]get_weather{in_json(city, number)}",
+        lambda city, number: f"[TOOL_CALLS]get_weather[CALL_ID]a{number}[ARGS]{in_json(city, number)}",
+        lambda city, number: f'[TOOL_CALLS] [{{"name": "get_weather", "arguments": {in_json(city, number)}}}]',
+    ],
+    end_of_thinking="[/THINK]",
+)  # fmt: skip
+
+
 def seed_oss() -> Format:
     def tagged(text: str) -> str:
         return re.sub(r"<(/?)(tool_call|think)>", r"<\1seed:\2>", text)
@@ -391,6 +405,7 @@ FORMATS: Mapping[str, Format] = {
     "minimax_m3": minimax_m3(),
     "kimi_k3": kimi_k3(),
     "harmony": HARMONY,
+    "mistral": MISTRAL,
 }
 MARKERS = {grammar: form.markers for grammar, form in FORMATS.items()}
 UNIT = re.compile("|".join([*dict.fromkeys(form.units for form in FORMATS.values()), "."]), re.DOTALL)

@@ -43,6 +43,10 @@ PUBLISHED = {
     "poolside/Laguna-S-2.1-FP8": "laguna_s",
     "tencent/Hy3": "hy_v3",
     "ByteDance-Seed/Seed-OSS-36B-Instruct": "seed_oss",
+    "mistralai/Mistral-Small-3.2-24B-Instruct-2506": "mistral",
+    "mistralai/Devstral-Small-2-24B-Instruct-2512": "mistral",
+    "mistralai/Magistral-Small-2509": "mistral",
+    "mistralai/Ministral-3-14B-Instruct-2512": "mistral",
     "nvidia/NVIDIA-Nemotron-3-Super-120B": "nemotron_v3",
 }
 
@@ -112,6 +116,7 @@ STARTS: list[tuple[str, dict[str, Any], bool]] = [
     ("mimo", {"enable_thinking": True}, False),
     ("seed_oss", {}, True),
     ("seed_oss", {"thinking_budget": 0}, True),
+    ("mistral", {}, False),
     ("hy_v3", {}, False),
     ("hy_v3", {"reasoning_effort": "no_think"}, False),
     ("hy_v3", {"reasoning_effort": "low"}, True),

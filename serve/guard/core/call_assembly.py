@@ -243,6 +243,11 @@ class CallAssembly:
         """Returns the first call with the id of this one, which may be itself."""
         return self._first_by_id.get(call.id, call)
 
+    def is_said_again(self, call: HeldCall) -> bool:
+        """Returns whether a call is one that came before, which some servers say again under another index."""
+        first = self.first_of(call)
+        return first is not call and first.equals(call)
+
     def _continued(self, entry: Entry) -> HeldCall | None:
         """Returns the call that an entry goes on with; None if it begins one."""
         if entry.place is None:

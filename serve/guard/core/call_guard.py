@@ -75,7 +75,8 @@ class CallGuard:
         self._current = call
         if self._single and len(self._assembly.calls) > 1:
             self._newest = None
-            self._report_surplus()
+            if self._assembly.first_of(call) is call:  # else it may be that one once more
+                self._report_surplus()
             return
         self._newest = self._assembly.newest
         if call.prefix.broken or entry.name:
@@ -195,6 +196,8 @@ class CallGuard:
         """
         tokens: list[TokenDetails] = []
         steps: list[Step] = []
+        if self._single:
+            self._report_surplus()
         for call in self._unchecked():
             if call is self._live and self._contradicts(call):
                 self._checked += 1
@@ -220,8 +223,6 @@ class CallGuard:
     def rescue(self, calls: Iterable[HeldCall]) -> list[Step]:
         """Takes in complete calls that were read from leaked markup."""
         self._assembly.calls += calls
-        if self._single:
-            self._report_surplus()
         return self.finish(cut=False)
 
     def flush(self) -> list[Step]:
@@ -237,7 +238,7 @@ class CallGuard:
         yield from calls[self._checked : 1 if self._single else None]
 
     def _report_surplus(self) -> None:
-        if len(self._assembly.calls) > 1:
+        if not all(map(self._assembly.is_said_again, self._assembly.calls[1:])):
             detail = "more than the one call that the request allows"
             self._log.report(Outcome.PARALLEL_CALLS, detail, Severity.SOFT, once=True)
 
@@ -287,8 +288,7 @@ class CallGuard:
 
     def _release(self, call: HeldCall) -> list[Step]:
         self._released = call.index + 1
-        first = self._assembly.first_of(call)
-        if first is not call and first.equals(call):  # some servers say a call again under another index
+        if self._assembly.is_said_again(call):
             return []
         try:
             value = call.value

@@ -357,3 +357,16 @@ def test_one_call_is_what_such_a_request_wants() -> None:
     message, guard = answered([call(0, "get_weather", BERN)], ONE)
     assert calls_of(message) == WEATHER_TRIP[:1]
     assert guard.outcome is Outcome.CLEAN
+
+
+@pytest.mark.parametrize("again", [[entry(1, "a", "get_weather", BERN)],
+                                   [entry(1, "a", "get_weather", ""), entry(1, None, None, BERN)]])  # fmt: skip
+def test_the_one_call_may_be_said_again_under_another_index_and_another_call_may_not(again: list[Any]) -> None:
+    first = entry(0, "a", "get_weather", BERN)
+    message, guard = answered([first, *again], ONE)
+    assert calls_of(message) == WEATHER_TRIP[:1]
+    assert guard.outcome is Outcome.CLEAN
+    other = [{**each, "function": {**each["function"], "name": "plan_trip"}} for each in again]
+    message, guard = answered([first, *other], ONE)
+    assert calls_of(message) == WEATHER_TRIP[:1]
+    assert guard.outcome is Outcome.PARALLEL_CALLS

@@ -25,6 +25,7 @@ _BILLING = "x-anthropic-billing-header"
 _PLAIN_ID = re.compile(r"[A-Za-z0-9_-]{1,256}")
 _FAILED = "Error:"  # begins the result of a tool that failed
 _CODED = "toolu_sg_"
+_HOSTED_CALLS = frozenset({"server_tool_use", "mcp_tool_use"})  # of tools that ran at another provider
 
 
 def system_text(system: Any, where: str = "system") -> str:
@@ -68,9 +69,8 @@ def chat_messages(body: Mapping[str, Any], given: list[Any], dropped: list[str])
     for assistant, run in groupby(begun, lambda turn: turn[0] == "assistant"):
         blocks = [block for _, blocks in run for block in blocks]
         if assistant:
-            message = _assistant(blocks, unreadable)
-            pending = [call["id"] for call in message.get("tool_calls", ())]
-            messages.append(message)
+            messages += _assistant(blocks, unreadable)
+            pending = [call["id"] for call in messages[-1].get("tool_calls", ())]
         else:
             messages += _user(blocks, pending, unreadable)
             pending = []
@@ -123,7 +123,13 @@ def _changes_options(block: Block) -> bool:
     return block["type"] in TOOL_CHANGES or block == {"type": "text", "text": ""}
 
 
-def _assistant(blocks: list[_Placed], unreadable: Unreadable) -> ChatMessage:
+def _assistant(blocks: list[_Placed], unreadable: Unreadable) -> list[ChatMessage]:
+    """Returns the messages of a turn: one, and one more, with its result, for each call that ran at the provider.
+
+    What follows such a call was said with its result in view. Calls that the client runs come last, before theirs.
+    """
+    results = {answered: placed for placed in blocks if (answered := _hosted_result_of(placed[1]))}
+    messages: list[ChatMessage] = []
     texts: list[str] = []
     thoughts: list[str] = []
     calls: list[dict[str, Any]] = []
@@ -136,8 +142,40 @@ def _assistant(blocks: list[_Placed], unreadable: Unreadable) -> ChatMessage:
             thoughts.append(shown if isinstance(shown, str) and shown else unseal(block.get("signature")) or "")
         elif kind == "tool_use":
             calls.append(_chat_call(block, where))
-        elif kind != "redacted_thinking":
+        elif kind in _HOSTED_CALLS and (result := results.pop(str(block.get("id")), None)) is not None:
+            server = block.get("server_name")
+            name = f"{server}__{block.get('name')}" if isinstance(server, str) else block.get("name")
+            call = _chat_call({**block, "name": name}, where)
+            messages.append(_turn_of(texts, thoughts, [call]))
+            messages += _results([call["id"]], {0: _hosted_parts(*result, unreadable)})
+            texts, thoughts = [], []
+        elif kind != "redacted_thinking" and ((call_id := _hosted_result_of(block)) in results or not call_id):
             unreadable.dropped.append(f"messages.{kind}")
+    if texts or thoughts or calls or not messages:
+        messages.append(_turn_of(texts, thoughts, calls))
+    return messages
+
+
+def _hosted_result_of(block: Block) -> str:
+    """Returns the id of the call that ran at the provider and has its result here; empty for any other block."""
+    call_id = block.get("tool_use_id")
+    return call_id if block["type"].endswith("_tool_result") and isinstance(call_id, str) else ""
+
+
+def _hosted_parts(where: str, block: Block, unreadable: Unreadable) -> list[Part]:
+    """Returns the result of a tool that ran at the provider, without what only the provider can read."""
+    content = block.get("content")
+    if block["type"] == "mcp_tool_result":
+        return _result_parts(block, where, unreadable)
+    if isinstance(content, dict) and isinstance(page := content.get("content"), dict):
+        return [text_part(f"{content.get('url')}:"), *inner_parts([page], where, unreadable)]
+    if isinstance(content, list):
+        found = [each for each in content if isinstance(each, dict)]
+        content = [{key: value for key, value in each.items() if not key.startswith("encrypted_")} for each in found]
+    return [text_part(msgspec.json.encode(content).decode())]
+
+
+def _turn_of(texts: list[str], thoughts: list[str], calls: list[dict[str, Any]]) -> ChatMessage:
     message: ChatMessage = {"role": "assistant", "content": "".join(texts) or (None if calls else "")}
     if reasoning := "".join(thoughts):
         message["reasoning"] = reasoning

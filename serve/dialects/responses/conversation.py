@@ -18,15 +18,26 @@ Item = Mapping[str, Any]
 Message = dict[str, Any]
 
 _BUILT_IN_CALLS = {tool.item: (name, tool) for name, tool in BUILT_IN.items()}
+# Calls of tools that ran at another provider: the tool's name, and the members with what it was asked and what it said.
+_HOSTED_CALLS = {
+    "code_interpreter_call": ("code_interpreter", "code", "outputs"),
+    "file_search_call": ("file_search", "queries", "results"),
+    "mcp_call": ("mcp", "arguments", "output"),
+    "web_search_call": ("web_search", "action", "results"),
+}
+_SOURCES = "sources"  # of an action: what a search found
 ADDITIONAL_TOOLS = "additional_tools"
 _FOUND_TOOLS = "tool_search_output"
 _CONFIGURATION = "configuration_update"
 AGENT_MESSAGE = "agent_message"  # the task or the answer of another agent of Codex
-_CALLS = frozenset({"function_call", "custom_tool_call", *_BUILT_IN_CALLS})
+_COMPUTER_CALL = "computer_call"
+_CALLS = frozenset({"function_call", "custom_tool_call", _COMPUTER_CALL, *_BUILT_IN_CALLS})
 REASONING_ID = "rs_"  # begins the ids of reasoning items, OpenAI's too
 _RESULTS = frozenset((*(f"{kind}_output" for kind in _CALLS), _FOUND_TOOLS))
 _OF_SEARCHES = frozenset({"tool_search_call", _FOUND_TOOLS})
-_RESULT_PARTS = frozenset({"input_text", "output_text", "text", "input_image", "input_file", "input_audio"})
+_RESULT_PARTS = frozenset(
+    {"input_text", "output_text", "text", "input_image", "input_file", "input_audio", "computer_screenshot"}
+)
 _CIPHERTEXT = "gAAAA"  # begins OpenAI's
 _TEXTS = frozenset({"input_text", "output_text", "text", "reasoning_text", "summary_text"})
 # Each costs a microsecond or more in which nobody else is served; no conversation needs as many.
@@ -167,15 +178,23 @@ class _Reader:
                 self._turn.reasoning += filter(None, [reasoning_of(item)])
             elif kind == "item_reference":
                 self._refer(item, position)
+            elif kind in _HOSTED_CALLS and (output := _hosted_output(item, kind)) is not None:
+                self._turn.calls.append((position, _hosted_call(item, kind, position, self._tools)))
+                self._results[position] = output
+                self._end_turn()  # what follows was said with the result in view
             elif kind in _CALLS:
                 self._turn.calls.append((position, _call(item, kind, position, self._tools)))
-            elif position in self._orphans:
-                content = self._output(_output_of(item), position)
-                self.user([text_part(f"Result of the tool call {_id_of(item)}:"), *content])
             elif kind in _RESULTS:
-                self._end_turn()
+                self._read_result(item, position)
             elif kind not in (ADDITIONAL_TOOLS, _CONFIGURATION):
                 self._unreadable.dropped.append(f"input.{item.get('type') or 'untyped'}")
+
+    def _read_result(self, item: Item, position: int) -> None:
+        """Ends the turn whose calls have their results; one without a call is told in words of the user."""
+        self._end_turn()
+        if position in self._orphans:
+            content = self._output(_output_of(item), position)
+            self.user([text_part(f"Result of the tool call {_id_of(item)}:"), *content])
 
     def _refer(self, item: Item, position: int) -> None:
         """Leaves out an item that the client takes to be stored.
@@ -260,6 +279,7 @@ class _Reader:
 
     def _output(self, output: Any, position: int) -> list[dict[str, Any]]:
         """Returns a result's parts; one of another shape than text and media is kept as JSON."""
+        output = [output] if _is_known(output) else output
         shown = isinstance(output, str | None) or (isinstance(output, list) and all(map(_is_known, output)))
         output = output if shown else encode_json(output).decode()
         return parts_of(output, f"input[{position}].output", self._unreadable)
@@ -310,6 +330,9 @@ def _call(item: Item, kind: str, position: int, tools: ToolTable) -> dict[str, A
         name = tools.function_name(str(item.get("name")), _namespace_of(item))
         given = item.get("arguments") or "{}"
         arguments = given if isinstance(given, str) else encode_json(given).decode()
+    elif kind == _COMPUTER_CALL:
+        name = "computer"
+        arguments = encode_json({key: item[key] for key in ("action", "actions") if item.get(key)}).decode()
     else:
         name, tool = _BUILT_IN_CALLS[kind]
         said = item.get(tool.member)
@@ -318,6 +341,27 @@ def _call(item: Item, kind: str, position: int, tools: ToolTable) -> dict[str, A
         arguments = encode_json(said or {}).decode()
     identity = _id_of(item) or f"call_{position}"
     return {"id": identity, "type": "function", "function": {"name": name, "arguments": arguments}}
+
+
+def _hosted_call(item: Item, kind: str, position: int, tools: ToolTable) -> dict[str, Any]:
+    """Returns the call of a tool that ran elsewhere as a call of a chat message."""
+    name, member, _ = _HOSTED_CALLS[kind]
+    asked = item.get(member)
+    if kind == "mcp_call":
+        name = tools.function_name(str(item.get("name")), str(item.get("server_label") or name))
+    elif isinstance(asked, Mapping):
+        asked = {key: value for key, value in asked.items() if key != _SOURCES}
+    else:
+        asked = {member: asked}
+    return _call({"name": name, "arguments": asked, "id": item.get("id")}, "function_call", position, tools)
+
+
+def _hosted_output(item: Item, kind: str) -> Any:
+    """Returns what a tool said that ran elsewhere; None if the item does not tell, as many do only if asked to."""
+    output = item.get(_HOSTED_CALLS[kind][2])
+    if output is None and isinstance(action := item.get("action"), Mapping):
+        output = action.get(_SOURCES)
+    return {"error": item["error"]} if output is None and item.get("error") is not None else output
 
 
 def as_parts(content: str | list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -398,6 +442,7 @@ def _sealed(part: Mapping[str, Any]) -> dict[str, Any] | None:
 _READERS: dict[str, Callable[[Mapping[str, Any]], dict[str, Any] | None]] = {
     "input_image": _image,
     "image_url": _image,
+    "computer_screenshot": _image,
     "input_file": _file,
     "encrypted_content": _sealed,
 }
@@ -407,6 +452,7 @@ _NO_IMAGE = ("An image", "give it as `image_url`, because no files are stored")
 _UNREADABLE = {
     "input_image": _NO_IMAGE,
     "image_url": _NO_IMAGE,
+    "computer_screenshot": _NO_IMAGE,
     "encrypted_content": ("A message that another provider has encrypted", "begin a new conversation"),
     "input_file": ("A file", "send its text, as `data:text/...;base64,` or as `input_text`, or its pages as images"),
 }

@@ -283,6 +283,70 @@ class TestContent:
         assert given.dropped == ("messages.server_tool_use",)
         assert json.loads(given.body)["messages"][1] == {"role": "assistant", "content": "so"}
 
+    @pytest.mark.parametrize(
+        ("asked", "kind", "content", "name", "said"),
+        [
+            (
+                {"type": "server_tool_use", "name": "web_search"},
+                "web_search_tool_result",
+                [{"type": "web_search_result", "title": "T", "url": "u", "encrypted_content": "E"}],
+                "web_search",
+                '[{"type":"web_search_result","title":"T","url":"u"}]',
+            ),
+            (
+                {"type": "server_tool_use", "name": "web_fetch"},
+                "web_fetch_tool_result",
+                {"type": "web_fetch_result", "url": "u", "content": {"type": "document", "source": {
+                    "type": "text", "media_type": "text/plain", "data": "Page"}}},
+                "web_fetch",
+                "u:\nPage",
+            ),
+            (
+                {"type": "server_tool_use", "name": "bash_code_execution"},
+                "bash_code_execution_tool_result",
+                {"type": "bash_code_execution_result", "stdout": "2", "return_code": 0},
+                "bash_code_execution",
+                '{"type":"bash_code_execution_result","stdout":"2","return_code":0}',
+            ),
+            (
+                {"type": "mcp_tool_use", "name": "ask", "server_name": "docs"},
+                "mcp_tool_result", [text("42")], "docs__ask", "42",
+            ),
+        ],
+    )  # fmt: skip
+    def test_a_call_that_ran_elsewhere_stays_with_what_it_said_before_what_was_said_of_it(
+        self, asked: dict[str, Any], kind: str, content: Any, name: str, said: str
+    ) -> None:
+        ran = {**asked, "id": "s1", "input": {"q": "x"}}
+        answered = {"type": kind, "tool_use_id": "s1", "content": content}
+        turn = assistant(text("Let me see."), call("c1"), ran, answered, text("So it is."))
+        given = translated(messages=[USER, turn, user(result("c1"))])
+        found = json.loads(given.body)["messages"]
+        assert [each["role"] for each in found] == ["user", "assistant", "tool", "assistant", "tool"]
+        assert found[1]["content"] == "Let me see."
+        assert [each["function"] for each in found[1]["tool_calls"]] == [{"name": name, "arguments": '{"q":"x"}'}]
+        assert found[2:] == [
+            tool("s1", said),
+            {"role": "assistant", "content": "So it is.", "tool_calls": found[3]["tool_calls"]},
+            tool("c1", "ok"),
+        ]
+        assert given.dropped == ()
+
+    @pytest.mark.parametrize(
+        "blocks",
+        [
+            ({"type": "server_tool_use", "id": "s1"}, {"type": "x_tool_result", "tool_use_id": "s2"}),
+            ({"type": "mcp_tool_use", "id": ["s1"]}, {"type": "x_tool_result", "tool_use_id": {}}),
+            ({"type": "x_tool_result", "tool_use_id": "s1"}, {"type": "x_tool_result"}),
+        ],
+    )
+    def test_a_call_that_ran_elsewhere_without_a_result_is_left_out_and_so_is_a_result_without_a_call(
+        self, blocks: Any
+    ) -> None:
+        given = translated(messages=[USER, assistant(*blocks, text("so")), USER])
+        assert set(given.dropped) == {f"messages.{block['type']}" for block in blocks}
+        assert json.loads(given.body)["messages"][1] == {"role": "assistant", "content": "so"}
+
     def test_foreign_signatures_and_redacted_thinking_are_skipped(self) -> None:
         foreign = {"type": "thinking", "thinking": "", "signature": "EqQBCgIYAhIM"}
         given = messages(USER, assistant(foreign, {"type": "redacted_thinking", "data": "x"}, text("so")), USER)
@@ -561,7 +625,10 @@ def test_an_answer_that_the_client_sends_back_is_the_chat_message_that_it_was(an
 
 
 KEYS = st.sampled_from(["type", "text", "content", "role", "id", "name", "input", "source", "data", "tool_use_id"])
-WORDS = st.sampled_from(["text", "image", "tool_use", "tool_result", "thinking", "document", "user", "assistant"])
+WORDS = st.sampled_from(
+    ["text", "image", "tool_use", "tool_result", "server_tool_use", "mcp_tool_result", "thinking", "document", "user",
+     "assistant"]
+)  # fmt: skip
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=5),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner | WORDS, max_size=4),

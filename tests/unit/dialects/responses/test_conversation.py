@@ -229,6 +229,50 @@ class TestCalls:
         assert found[1]["tool_calls"][0]["function"] == {"name": "local_shell", "arguments": '{"command":["ls"]}'}
         assert found[2]["content"] == "a.txt"
 
+    @pytest.mark.parametrize(
+        ("item", "name", "arguments", "said"),
+        [
+            (
+                {"type": "mcp_call", "server_label": "docs", "name": "ask", "arguments": '{"q":"x"}', "output": "42"},
+                "docs__ask", {"q": "x"}, "42",
+            ),
+            (
+                {"type": "mcp_call", "server_label": "docs", "name": "ask", "arguments": "", "error": "away"},
+                "docs__ask", {}, '{"error":"away"}',
+            ),
+            (
+                {"type": "web_search_call", "action": {"type": "search", "query": "x", "sources": [{"url": "u"}]}},
+                "web_search", {"type": "search", "query": "x"}, '[{"url":"u"}]',
+            ),
+            (
+                {"type": "code_interpreter_call", "code": "1+1", "outputs": [{"type": "logs", "logs": "2"}]},
+                "code_interpreter", {"code": "1+1"}, '[{"type":"logs","logs":"2"}]',
+            ),
+            (
+                {"type": "file_search_call", "queries": ["x"], "results": [{"filename": "f", "text": "42"}]},
+                "file_search", {"queries": ["x"]}, '[{"filename":"f","text":"42"}]',
+            ),
+        ],
+    )  # fmt: skip
+    def test_a_call_that_ran_elsewhere_stays_with_what_it_said_before_what_was_said_of_it(
+        self, item: dict[str, Any], name: str, arguments: dict[str, Any], said: str
+    ) -> None:
+        given = translated([USER, {**item, "id": "h1"}, assistant("So it is."), call(), result()])
+        found = json.loads(given.body)["messages"]
+        assert [each["role"] for each in found] == ["user", "assistant", "tool", "assistant", "tool"]
+        (made,) = found[1]["tool_calls"]
+        assert (made["function"]["name"], json.loads(made["function"]["arguments"])) == (name, arguments)
+        assert found[2] == {"role": "tool", "tool_call_id": made["id"], "content": said}
+        assert (found[3]["content"], len(found[3]["tool_calls"]), given.dropped) == ("So it is.", 1, ())
+
+    @pytest.mark.parametrize("action", [{"actions": [{"type": "wait"}]}, {"action": {"type": "wait"}}])
+    def test_what_a_computer_was_told_and_showed_stays(self, action: dict[str, Any]) -> None:
+        told = {"type": "computer_call", "call_id": "c", "pending_safety_checks": [], **action}
+        screen = {"type": "computer_screenshot", "image_url": PIXEL}
+        found = messages(USER, told, {"type": "computer_call_output", "call_id": "c", "output": screen})
+        assert json.loads(found[1]["tool_calls"][0]["function"]["arguments"]) == action
+        assert found[-1]["content"][-1] == {"type": "image_url", "image_url": {"url": PIXEL}}
+
 
 class TestResults:
     def test_texts_are_joined(self) -> None:

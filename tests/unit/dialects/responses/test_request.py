@@ -166,7 +166,9 @@ FIELDS = ["tools", "tool_choice", "text", "reasoning", "include", "instructions"
 KINDS = st.sampled_from(
     ["message", "reasoning", "function_call", "function_call_output", "custom_tool_call", "custom_tool_call_output",
      "local_shell_call", "shell_call_output", "input_text", "output_text", "refusal", "input_image", "input_file",
-     "reasoning_text", "summary_text", "function", "custom", "namespace", "grammar", "allowed_tools", "json_schema"]
+     "reasoning_text", "summary_text", "function", "custom", "mcp_call",
+     "web_search_call", "computer_call", "computer_screenshot", "shell", "apply_patch",
+     "namespace", "grammar", "allowed_tools", "json_schema"]
 )  # fmt: skip
 MEMBERS = st.sampled_from(
     ["role", "content", "summary", "encrypted_content", "call_id", "name", "namespace", "arguments", "input", "output",

@@ -143,6 +143,7 @@ ROUTES: dict[tuple[str, str], str] = {
         "`max_model_len` is the longest request that every pool takes."
     ),
     ("POST", "/v1/responses"): "OpenAI's Responses, whole or streamed, stateless, served as a chat request.",
+    ("POST", "/v1/responses/input_tokens"): "Tokens of a Responses request, counted as of Messages.",
     ("GET", "/v1/models/*"): "One model, by its name or an alias.",
     ("POST", "/v1/route/explain"): (
         "The decision for a request's body: pool, reasons, what would change it, in `rerun_only` why it could not be "

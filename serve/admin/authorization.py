@@ -54,6 +54,7 @@ DATA_PORT: Rules = {
     "/v1/messages": {"POST": _INFER},
     "/v1/messages/count_tokens": {"POST": _INFER},
     "/v1/responses": {"POST": _INFER},
+    "/v1/responses/input_tokens": {"POST": _INFER},
     "/v1/models": {"GET": _INFER},
     "/v1/models/*": {"GET": _INFER},
     "/v1/route/explain": {"POST": RouteRule("explain")},

@@ -16,7 +16,7 @@ from serve.dialects.dialect import Dialect, Encoder, Identity, Translated
 from serve.dialects.failure import Failure
 from serve.dialects.messages import COUNT_TOKENS, ID_HEADER, MESSAGES, PATH, encode_refusal
 from serve.dialects.messages.response import VERSION_HEADER
-from serve.dialects.responses import RESPONSES
+from serve.dialects.responses import INPUT_TOKENS, RESPONSES
 from serve.errors import INTERNAL, EngineError, GatewayError, InvalidRequestError, QuotaError, RateLimitError
 from serve.guard.long_work import LONG_BYTES, LONG_RAW_BYTES
 from serve.http1.message import RawHeaders
@@ -36,6 +36,7 @@ DIALECTS: dict[str, Dialect] = {
     PATH: MESSAGES,
     f"{PATH}/count_tokens": COUNT_TOKENS,
     "/v1/responses": RESPONSES,
+    "/v1/responses/input_tokens": INPUT_TOKENS,
 }
 ContextOf = Callable[[str], int | None]  # the tokens of a model's context, if they are known
 

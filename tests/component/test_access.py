@@ -37,6 +37,7 @@ BODIES = {
     "/v1/messages": MESSAGES,
     "/v1/messages/count_tokens": MESSAGES,
     "/v1/responses": RESPONSES,
+    "/v1/responses/input_tokens": RESPONSES,
     "/v1/route/explain": CHAT,
 }
 STRANGER = new_token(new_id())

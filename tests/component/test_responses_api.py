@@ -200,6 +200,20 @@ class TestClients:
         assert raw.headers["x-specgate-speculative"] == "off"
         assert raw.parse().id == "resp_mine"
 
+    @pytest.mark.parametrize(("status", "said"), [(200, {"count": 7}), (404, {"detail": "Not Found"})])
+    async def test_tokens_are_counted_by_an_engine_or_estimated(self, status: int, said: dict[str, Any]) -> None:
+        engine = answering(said, status)
+        async with before(engine) as stack:
+            raw = await stack.client.responses.input_tokens.with_raw_response.count(
+                model="m", input="hello", instructions="Be brief.", tools=FLAT, tool_choice="required"
+            )
+        counted = raw.parse()
+        assert (counted.object, raw.headers.get("x-specgate-estimate")) == (
+            "response.input_tokens", None if status == 200 else "true",
+        )  # fmt: skip
+        assert counted.input_tokens == 7 if status == 200 else counted.input_tokens > 7
+        assert set(json.loads(engine.requests[0][1])) == {"model", "messages", "tools"}
+
     async def test_the_decision_is_explained_for_a_responses_body(self) -> None:
         body = json.dumps({"model": "m:nospec", "input": "x", "tools": FLAT, "tool_choice": "required"}).encode()
         async with healing(SOUND) as (stack, _):

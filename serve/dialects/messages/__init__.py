@@ -1,8 +1,8 @@
 """Anthropic's Messages API."""
 
+from serve.dialects.count_tokens import counting
 from serve.dialects.dialect import Dialect
-from serve.dialects.messages.count_tokens import TOKENIZE_PATH, decode_count, encode_count, estimate_count
-from serve.dialects.messages.request import decode
+from serve.dialects.messages.request import decode, decode_count
 from serve.dialects.messages.response import encode_error, encode_refusal, encode_whole
 from serve.dialects.messages.stream import StreamEncoder
 
@@ -12,6 +12,4 @@ PATH = "/v1/messages"
 ID_HEADER = "request-id"
 
 MESSAGES = Dialect("messages", decode, StreamEncoder, encode_whole, encode_error, ID_HEADER)
-COUNT_TOKENS = Dialect(
-    "count_tokens", decode_count, StreamEncoder, encode_count, encode_error, ID_HEADER, TOKENIZE_PATH, estimate_count
-)
+COUNT_TOKENS = counting(MESSAGES, "count_tokens", decode_count)

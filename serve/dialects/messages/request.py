@@ -9,6 +9,7 @@ import msgspec
 from serve.dialects.answer import estimated_tokens
 from serve.dialects.body import read_object, required, within_depth, written, wrong
 from serve.dialects.chat import STREAMED, taken_ids
+from serve.dialects.count_tokens import counted
 from serve.dialects.dialect import Translated
 from serve.dialects.messages.conversation import chat_messages
 from serve.dialects.messages.tools import chat_tools
@@ -84,6 +85,19 @@ def decode(body: bytes) -> Translated:
         taken_ids=taken_ids(chat["messages"]),
     )
     return Translated(encoded, bool(stream), memo, tuple(dropped), chat["model"], limit)
+
+
+@within_depth()
+def decode_count(body: bytes) -> Translated:
+    """Translates a body of `POST /v1/messages/count_tokens`.
+
+    Raises:
+        InvalidRequestError: The body can't be translated.
+    """
+    dropped: list[str] = []
+    chat = chat_body(read_object(body), dropped)
+    encoded = counted(chat, len(body))
+    return Translated(encoded, False, MessagesMemo(estimated_tokens(chat["messages"], len(encoded))), tuple(dropped))
 
 
 def chat_body(request: Mapping[str, Any], dropped: list[str]) -> dict[str, Any]:

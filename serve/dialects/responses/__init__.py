@@ -6,12 +6,13 @@ from typing import Any
 
 import msgspec
 
+from serve.dialects.count_tokens import counting
 from serve.dialects.dialect import Dialect, Identity
-from serve.dialects.responses.request import ResponsesMemo, decode
+from serve.dialects.responses.request import ResponsesMemo, decode, decode_count
 from serve.dialects.responses.response import ResponseObject, encode_error, whole_response
 from serve.dialects.responses.stream import ResponsesEncoder
 
-__all__ = ["RESPONSES"]
+__all__ = ["INPUT_TOKENS", "RESPONSES"]
 
 
 def _stream_encoder(memo: ResponsesMemo, identity: Identity) -> ResponsesEncoder:
@@ -30,3 +31,4 @@ RESPONSES = Dialect(
     encode_error,
     fails_in_stream=lambda failure: bool(failure.overflow),
 )
+INPUT_TOKENS = counting(RESPONSES, "input_tokens", decode_count, object="response.input_tokens")

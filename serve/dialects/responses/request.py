@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
@@ -11,6 +11,7 @@ from msgspec import Raw, Struct
 from serve.dialects.answer import estimated_tokens
 from serve.dialects.body import read_object, within_depth, written
 from serve.dialects.chat import STREAMED, taken_ids
+from serve.dialects.count_tokens import counted
 from serve.dialects.dialect import Translated
 from serve.dialects.responses.conversation import additional_tools, read_items, updated
 from serve.dialects.responses.tools import ToolTable, read_choice, read_tools
@@ -110,6 +111,12 @@ def decode(body: bytes) -> Translated:
     """
     members = {name: value for name, value in read_object(body).items() if value is not None}
     return _translated(members, len(body))
+
+
+def decode_count(body: bytes) -> Translated:
+    """Translates a body of `POST /v1/responses/input_tokens`; errors are those of `decode`."""
+    translated = decode(body)
+    return replace(translated, body=counted(msgspec.json.decode(translated.body), len(body)), stream=False)
 
 
 def _translated(members: Mapping[str, Any], size_bytes: int) -> Translated:

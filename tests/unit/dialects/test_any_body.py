@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from serve.dialects.dialect import Dialect
 from serve.dialects.messages import MESSAGES
-from serve.dialects.messages.count_tokens import decode_count
+from serve.dialects.messages.request import decode_count
 from serve.dialects.responses import RESPONSES
 from serve.errors import InvalidRequestError
 

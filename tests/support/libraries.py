@@ -19,7 +19,7 @@ _TESTS = Path(__file__).parents[1]
 _SCRIPTS = _TESTS / "agents" / "clients"
 _ENVIRONMENTS = _TESTS.parent / "build" / "agents"
 _TIMEOUT_S = 300
-# The environment of each script: instructor wants an OpenAI SDK of its own, and the last one is JavaScript.
+# The environment of each script: instructor wants an OpenAI SDK of its own, and the last two are JavaScript.
 LIBRARIES = {
     "anthropic_sdk": "sdks",
     "instructor_models": "instructor",
@@ -28,6 +28,7 @@ LIBRARIES = {
     "openai_sdk": "sdks",
     "pydantic_ai_agents": "sdks",
     "ai_sdk": "npm",
+    "openai_node": "npm",
 }
 # What came of a library's loops, by their names: `answer`, `error`, the `cities` that the tool was
 # called with and, from loops in Python, the `tokens` that the library counted.
@@ -66,7 +67,7 @@ def _command_of(library: str) -> tuple[str, str]:
         if not python.exists():
             pytest.skip("`make test-agents` installs the libraries")
         return str(python), str(_SCRIPTS / f"{library}.py")
-    if not (environment / "node_modules" / "ai").exists():
-        pytest.skip("`make agents` installs Vercel's AI SDK")
+    if not all((environment / "node_modules" / name).exists() for name in ("ai", "openai")):
+        pytest.skip("`make agents` installs Vercel's AI SDK and OpenAI's for JavaScript")
     # Node looks for a script's packages beside the script.
     return installed("node"), shutil.copy(_SCRIPTS / f"{library}.mjs", environment)

@@ -234,6 +234,10 @@ def _read_tool(table: ToolTable, tool: Any, namespace: str | None, param: str) -
         _add_custom(table, _nested(tool, "custom"), namespace, param)
     elif (built_in := BUILT_IN.get(str(kind))) is not None and _is_run_by_client(tool):
         given = {name: tool.get(name) or getattr(built_in, name) for name in ("description", "parameters")}
+        if skills := _skills_of(tool):
+            given["description"] = "\n".join(
+                [f"{given['description']}\n\nSkills, each explained in its SKILL.md:", *skills]
+            )
         table.add(ClientTool(kind, kind), given)
     else:
         table.dropped.append(str(kind))
@@ -245,6 +249,14 @@ def _is_run_by_client(tool: Mapping[str, Any]) -> bool:
         return bool(tool.get("execution") == "client")
     environment = tool.get("environment")
     return environment is None or (isinstance(environment, Mapping) and environment.get("type") == "local")
+
+
+def _skills_of(tool: Mapping[str, Any]) -> list[str]:
+    """Returns a line for each skill of a client's shell: its name, its folder and what it is for."""
+    environment = tool.get("environment")
+    skills = environment.get("skills") if isinstance(environment, Mapping) else None
+    given = [each for each in skills if isinstance(each, Mapping)] if isinstance(skills, list) else []
+    return [f"- {each.get('name')} ({each.get('path')}): {each.get('description')}" for each in given]
 
 
 def _tools_in(holder: Mapping[str, Any], param: str) -> list[Any]:

@@ -82,6 +82,12 @@ def test_a_tool_that_the_client_runs_is_a_function_that_can_be_chosen(tool: dict
     assert names(chat(tools=[WEATHER, tool], tool_choice=allowed)) == [tool["type"]]
 
 
+def test_a_shell_tells_the_skills_that_the_client_has() -> None:
+    skills = [{"name": "pdf", "path": "/skills/pdf", "description": "Reads PDF files."}, 3]
+    (tool,) = chat(tools=[{"type": "shell", "environment": {"type": "local", "skills": skills}}])["tools"]
+    assert "pdf (/skills/pdf): Reads PDF files." in tool["function"]["description"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "fits"),
     [

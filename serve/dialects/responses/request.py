@@ -143,7 +143,8 @@ def _translated(members: Mapping[str, Any], size_bytes: int) -> Translated:
     encoded = written(chat, size_bytes)
     dropped = dict.fromkeys([*(f"tools.{kind}" for kind in table.dropped), *skipped, *_unknown(request, members)])
     summary = reasoning.get("summary") or reasoning.get("generate_summary")
-    seals = SEALED_REASONING in (request.include or ())
+    # Clients that have nothing stored bring reasoning back themselves; some know only sealed one and do not ask for it.
+    seals = SEALED_REASONING in (request.include or ()) or members.get("store") is False
     prompt_tokens = estimated_tokens(messages, len(encoded))
     memo = ResponsesMemo(table, _echo(members), seals, bool(summary), prompt_tokens, taken_ids(messages))
     return Translated(encoded, bool(request.stream), memo, tuple(dropped))

@@ -391,3 +391,23 @@ def test_an_id_that_the_model_used_in_an_earlier_turn_is_not_given_out_again() -
     assert item["call_id"] == "call_r1_0"
     (item,) = final(encoded([chunk(delta), chunk({}, "tool_calls")]))["output"]
     assert item["call_id"] == "functions.f:0"
+
+
+@pytest.mark.parametrize(
+    ("fields", "sealed"),
+    [
+        ({}, False),
+        ({"store": True}, False),
+        ({"store": False}, True),
+        ({"include": ["reasoning.encrypted_content"]}, True),
+    ],
+)
+def test_reasoning_is_sealed_for_whoever_asks_and_for_those_who_have_nothing_stored(
+    fields: dict[str, Any], sealed: bool
+) -> None:
+    """Vercel's AI SDK brings sealed reasoning back, and asks for it only of models whose names it knows."""
+    (item, _) = whole({"reasoning": "hm", "content": "So."}, **fields)["output"]
+    assert ("encrypted_content" in item) == sealed
+    kept = {name: value for name, value in item.items() if name != "content"}
+    turn = chat([{"role": "user", "content": "x"}, kept, {"role": "assistant", "content": "So."}])["messages"][1]
+    assert turn.get("reasoning") == ("hm" if sealed else None)

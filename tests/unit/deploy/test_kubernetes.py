@@ -73,7 +73,8 @@ def test_the_front_builds_to_valid_objects_that_select_its_pods(problems: Proble
     template = found["Deployment"]["spec"]["template"]
     labels = template["metadata"]["labels"]
     assert found["Service"]["spec"]["selector"] == labels
-    assert found["PodDisruptionBudget"]["spec"]["selector"]["matchLabels"] == labels
+    budget = found["PodDisruptionBudget"]["spec"]
+    assert budget == {"maxUnavailable": 1, "selector": {"matchLabels": labels}}, "nodes can be drained, one by one"
     assert found["NetworkPolicy"]["spec"]["podSelector"]["matchLabels"] == labels
     assert template["spec"]["volumes"][0]["configMap"]["name"] == found["ConfigMap"]["metadata"]["name"]
 

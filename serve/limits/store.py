@@ -1,6 +1,7 @@
 """The store from which the ledgers of several clusters take: a Valkey or Redis server, where a script is the bucket."""
 
 import asyncio
+import time
 from collections.abc import Awaitable, Mapping
 from hashlib import sha1
 from pathlib import Path
@@ -10,9 +11,10 @@ from urllib.parse import urlsplit
 import msgspec
 from redis import CredentialProvider
 from redis.asyncio import Redis
+from redis.asyncio.client import Pipeline
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
-from redis.exceptions import NoScriptError, RedisError
+from redis.exceptions import MovedError, NoScriptError, RedisError
 
 from serve.config.rate_limits import StoreConfig
 from serve.config.secret import Secret
@@ -78,16 +80,18 @@ class RedisStore:
             pipeline.hset(key, self._book, repr(cost))
             pipeline.expire(key, _MONTH_S)
             pipeline.hvals(key)
-        answers = await self._asked(pipeline.execute())
+        answers = await self._asked(_answers(pipeline))
         return {scope: sum(map(float, costs)) for scope, costs in zip(own, answers[2::3], strict=True)}
 
     async def describe(self) -> tuple[str, bool]:
         """Returns the server's name and version, and whether it forgets something when its memory is full.
 
         Raises:
-            SharedStateError: It can't be reached.
+            SharedStateError: It can't be reached, or runs no script that writes: a replica answers all the same.
         """
         found = await self._asked(self._redis.info("server", "memory"))
+        nothing = msgspec.msgpack.encode({"replica": "", "number": time.time(), "entries": []})
+        await self._asked(self._evaluate([([self._key("replica", "doctor")], nothing)]))
         name = f"{found.get('server_name', 'redis')} {found.get('valkey_version', found.get('redis_version'))}"
         policy = found.get("maxmemory_policy", "noeviction")
         return name, bool(found.get("maxmemory")) and policy != "noeviction"
@@ -136,7 +140,7 @@ class RedisStore:
         pipeline = self._redis.pipeline(transaction=False)
         for keys, argument in calls:
             pipeline.evalsha(self._sha, len(keys), *keys, argument)
-        return await pipeline.execute()
+        return await _answers(pipeline)
 
     async def _asked(self, answer: Awaitable[Found]) -> Found:
         """Returns an answer of the server's; its errors name the server and never a password."""
@@ -147,14 +151,26 @@ class RedisStore:
             async with asyncio.timeout(_TIMEOUT_S):
                 return await answer
         except (RedisError, OSError, ConfigError) as error:
+            # After a failover, the name may lead elsewhere; who was the primary goes on to answer, and refuses.
+            await self._redis.connection_pool.disconnect(inuse_connections=False)
             place = urlsplit(self._config.address).netloc
             text = " ".join(str(error).split()) or type(error).__name__
+            if isinstance(error, MovedError):
+                text = f"it is a node of a cluster, whose keys of ours are at {error.host}:{error.port}; name that one"
             raise SharedStateError(
                 f"The store of limits at {place} can't be used: {text}", retry_after_s=1.0
             ) from None  # fmt: skip
         finally:
             if task.cancelling() > cancellations:  # redis-py writes in `asyncio.wait_for`, which in 3.11 swallows one
                 raise asyncio.CancelledError
+
+
+async def _answers(pipeline: Pipeline) -> list[Any]:
+    answers = await pipeline.execute(raise_on_error=False)  # which would put the command in front of the error
+    for each in answers:
+        if isinstance(each, Exception):
+            raise each
+    return answers
 
 
 class _Credentials(CredentialProvider):

@@ -35,7 +35,7 @@ class StoreServer:
             free.bind(("127.0.0.1", 0))
             self.port = free.getsockname()[1]
         self.log = folder / "store.log"
-        self._folder = folder
+        self.folder = folder
         self.options = [*options, "--appendonly", "yes" if persistent else "no", "--appendfsync", "always"]
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -45,7 +45,7 @@ class StoreServer:
 
     async def start(self, config: StoreConfig | None = None) -> None:
         assert PROGRAM is not None
-        command = [PROGRAM, "--port", str(self.port), "--bind", "127.0.0.1", "--save", "", "--dir", str(self._folder)]
+        command = [PROGRAM, "--port", str(self.port), "--bind", "127.0.0.1", "--save", "", "--dir", str(self.folder)]
         self._process = subprocess.Popen(  # noqa: ASYNC220  # it goes on beside this
             [*command, "--logfile", str(self.log), *self.options]
         )

@@ -98,6 +98,50 @@ async def test_a_user_needs_no_more_rights_than_the_guide_says(folder: Path) -> 
         server.stop()
 
 
+async def test_a_name_that_leads_to_another_primary_is_followed(tmp_path: Path) -> None:
+    """As after a failover: the connection lasts, to a server that is a replica now."""
+    old, new = [StoreServer(folder) for folder in (tmp_path / "old", tmp_path / "new")]
+    leads_to = old
+
+    async def copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while data := await reader.read(65536):
+            writer.write(data)
+        writer.close()
+
+    async def connect(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        its_reader, its_writer = await asyncio.open_connection("127.0.0.1", leads_to.port)
+        await asyncio.gather(copy(reader, its_writer), copy(its_reader, writer))
+
+    name = await asyncio.start_server(connect, "127.0.0.1", 0)
+    store = RedisStore(StoreConfig(url=f"redis://127.0.0.1:{name.sockets[0].getsockname()[1]}"))
+    try:
+        for server in (old, new):
+            server.folder.mkdir()
+            await server.start()
+        assert await works(store)
+        leads_to = new
+        await old.command("REPLICAOF", "127.0.0.1", new.port)
+        with pytest.raises(SharedStateError, match=r"can't be used: .*read only replica"):
+            await store.describe()
+        assert await works(store)
+    finally:
+        await store.close()
+        name.close()
+        old.stop()
+        new.stop()
+
+
+async def test_a_node_of_a_cluster_says_which_one_has_the_keys() -> None:
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while await reader.read(65536):
+            writer.write(b"-MOVED 2869 10.0.0.9:6379\r\n")
+        writer.close()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as node:
+        said = await refusal(StoreConfig(url=f"redis://127.0.0.1:{node.sockets[0].getsockname()[1]}"))
+    assert "a node of a cluster, whose keys of ours are at 10.0.0.9:6379" in said
+
+
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="needs openssl")
 async def test_tls_is_checked(folder: Path) -> None:
     made = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"]

@@ -308,7 +308,8 @@ class Accounts:
         if not call.done():
             self._late.add(call)
             call.add_done_callback(self._late.discard)
-            self._reporter.lost(SharedStateError("The ledger of limits does not answer."))
+            silence = f"The ledger of limits does not answer within {PATIENCE_S * 1000:g} ms."
+            self._reporter.lost(SharedStateError(silence))
             self._holdings.lost(self._clock())
 
     def _count_refusal(self, limits: RequestLimits, kind: str, shadow: bool) -> None:

@@ -11,6 +11,7 @@
 
 import asyncio
 import logging
+import math
 import time
 import uuid
 from collections.abc import Awaitable, Callable, Mapping
@@ -20,6 +21,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from serve.errors import SharedStateError
 
 SETTLE_S = 2.5  # in which every replica that lives reports at least twice
+_LOGGED_EVERY_S = 60.0  # at most: a register that is too slow falls silent several times a second
 _MOST_REPLICAS = 1024  # whose last number and answer are kept
 
 Content = TypeVar("Content")
@@ -107,6 +109,7 @@ class Reporter(Generic[Content, State]):
         self._unanswered: list[Content] = []  # one at the most
         self._known: Acknowledgement[State] | None = None
         self._logged = False
+        self._logged_s = -math.inf
         self._lock = asyncio.Lock()
 
     @property
@@ -152,9 +155,9 @@ class Reporter(Generic[Content, State]):
 
     def lost(self, error: SharedStateError) -> None:
         """Notes that the register does not answer; what it says later counts all the same."""
-        if not self._logged:
-            self._log.warning("%s %s %r", error, self._meanwhile, error.__cause__)
-            self._logged = True
+        if not self._logged and self._clock() - self._logged_s > _LOGGED_EVERY_S:
+            self._log.warning("%s %s%s", error, self._meanwhile, f" {error.__cause__!r}" if error.__cause__ else "")
+            self._logged, self._logged_s = True, self._clock()
         self.alone, self.is_settling = True, False
 
     def _next(self, *, with_state: bool = False) -> Report[Content, State]:

@@ -242,6 +242,20 @@ def test_a_replica_is_alone_from_the_first_silence_to_the_next_answer(caplog: py
     assert len(caplog.records) == 2, "one line when it falls silent and one when it is back"
 
 
+def test_a_register_that_falls_silent_again_and_again_is_told_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:
+    now, _, _, reporter, fates = rig()
+    for _ in range(100):
+        fates += ["lost", "answered"]
+        run(reporter.sync())
+        now[0] += 0.1
+        run(reporter.sync())
+    assert len(caplog.records) == 2
+    now[0] += 60.0
+    fates += ["lost"]
+    run(reporter.sync())
+    assert len(caplog.records) == 3, "also where it began within the minute"
+
+
 def test_a_register_that_begins_answers_nobody_before_it_has_settled() -> None:
     now, adopted, register, reporter, _ = rig(SETTLE_S)
     assert not run(reporter.sync())

@@ -95,8 +95,9 @@ class _Provider:
 
 
 class _File(Generic[Content]):
-    """A file whose content is taken over whenever it changes; a bad one changes nothing. It is read in a thread by
-    `read`, which raises `ConfigError` for a bad one.
+    """A file whose content is taken over whenever it changes; a bad one changes nothing, nor does one that is being
+    written: the part that is there may be sound, and lack keys. It is read in a thread by `read`, which raises
+    `ConfigError` for a bad one.
 
     Raises:
         ConfigError: The file is bad already now.
@@ -113,12 +114,17 @@ class _File(Generic[Content]):
         stamp = await asyncio.to_thread(_stamp, self._path)  # the folder may be another machine's, which may be away
         if stamp == self._stamp:
             return False
-        self._stamp = stamp
         try:
-            self._adopt(await asyncio.to_thread(self._read, self._path))
+            found = await asyncio.to_thread(self._read, self._path)
+            if await asyncio.to_thread(_stamp, self._path) != stamp:
+                return False
+            if stamp is not None and stamp[1] == 0:
+                raise ConfigError("it is empty, as where a disk is full; to end all keys, write `keys: []`")
+            self._adopt(found)
             log.info("adopted the new %s", self._path)
         except ConfigError as error:
             log.error("refused the new %s and kept the old one: %s", self._path, error)
+        self._stamp = stamp
         return True
 
 

@@ -6,6 +6,7 @@ import threading
 from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager, closing, suppress
 from glob import glob
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,9 @@ import pytest
 from ray.serve.exceptions import RayServeException
 from support.clock import LoopClock, until
 
-from serve.access.key_file import KeyTerms
+from serve.access.key_file import KeyTerms, key_row
 from serve.access.key_record import KeyChanges
-from serve.access.key_store import KeyStore
+from serve.access.key_store import KeyStore, issue
 from serve.access.live import LiveAccess, OpenAccess, live_access
 from serve.config.access import AccessConfig
 from serve.errors import InvalidApiKeyError, SharedStateError
@@ -142,6 +143,44 @@ async def test_a_file_that_can_not_be_looked_at_holds_up_no_revoked_key(
                 await until(lambda: not is_known(access, issued.token))
         finally:
             away.set()
+
+
+async def test_a_file_that_is_being_written_ends_no_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The part that is there already may be sound, up to the end of a key."""
+    file, first, second = tmp_path / "keys.yaml", issue(TERMS, 0.0), issue(TERMS, 0.0)
+    part = f"keys:\n{key_row(first.key)}"
+    whole = part + key_row(second.key)
+    file.write_text(whole, encoding="utf-8")
+    access = LiveAccess(AccessConfig(mode="required", file=str(file)), None)
+    looks, looked_at = count(), Path.stat
+
+    def stat(path: Path, **more: Any) -> os.stat_result:
+        if path == file and next(looks) == 1:  # it was read meanwhile
+            file.write_text(f"{whole}tenants: {{red: {{weight: 7}}}}\n", encoding="utf-8")
+        return looked_at(path, **more)
+
+    monkeypatch.setattr(Path, "stat", stat)
+    file.write_text(part, encoding="utf-8")
+    await access.refresh()
+    assert is_known(access, second.token)
+    await access.refresh()
+    assert is_known(access, second.token)
+    assert access.ring.tenant("red").weight == 7
+
+
+async def test_an_empty_file_ends_no_key_and_one_without_keys_ends_all(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file, held = tmp_path / "keys.yaml", issue(TERMS, 0.0)
+    file.write_text(f"keys:\n{key_row(held.key)}", encoding="utf-8")
+    access = LiveAccess(AccessConfig(mode="required", file=str(file)), None)
+    file.write_text("", encoding="utf-8")
+    await access.refresh()
+    assert is_known(access, held.token)
+    assert "it is empty" in caplog.text
+    file.write_text("keys: []", encoding="utf-8")
+    await access.refresh()
+    assert not is_known(access, held.token)
 
 
 async def test_which_keys_were_used_is_known_even_if_an_answer_gets_lost(

@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
+from threading import Thread
 from types import MappingProxyType
 
 from opentelemetry import trace
@@ -178,7 +179,10 @@ class Telemetry:
             if count:
                 self._history(model, mode, kind).inc(count)
 
-    def shutdown(self) -> None:
+    def shutdown(self, patience_s: float = 3.0) -> None:
+        """Sends the last spans; what a collector does not take in time is lost, as it may be gone."""
         self.log.close()
         if self._provider is not None:
-            self._provider.shutdown()
+            sending = Thread(target=self._provider.shutdown, daemon=True)  # OpenTelemetry itself would wait for 30 s
+            sending.start()
+            sending.join(patience_s)

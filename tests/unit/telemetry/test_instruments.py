@@ -1,6 +1,11 @@
 """The OTEL_* environment: what it switches on, and that nothing is spent when it is empty."""
 
+import threading
+from collections.abc import Sequence
+
 import pytest
+from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 from pydantic import ValidationError
 
 from serve.config.gateway import TelemetryConfig
@@ -34,6 +39,22 @@ def test_a_configured_endpoint_switches_spans_on_unless_the_environment_forbids_
     telemetry = Telemetry(environ, config=config)
     assert telemetry.traced is traced
     telemetry.shutdown()
+
+
+def test_a_collector_that_takes_no_spans_holds_up_no_end() -> None:
+    answers = threading.Event()
+
+    class Silent(SpanExporter):
+        def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+            answers.wait()
+            return SpanExportResult.FAILURE
+
+    telemetry = Telemetry({}, spans=Silent())
+    with telemetry.step("a request"):
+        pass
+    telemetry.shutdown(patience_s=0.05)
+    assert not answers.is_set()
+    answers.set()
 
 
 def test_an_endpoint_without_a_path_is_refused() -> None:

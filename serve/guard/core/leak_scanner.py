@@ -43,13 +43,14 @@ _ELEMENTS = {
 }  # fmt: skip
 _BLOCK = re.compile(rf"{_FRONT}(`{{3,}}|~{{3,}}|{'|'.join(map(re.escape, _ELEMENTS))})")
 _MARKDOWN = re.compile(rf"{_FRONT}(?:```|~~~)(?:markdown|md)\b")  # a longer fence tells its own end
+_CALLING = re.compile(rf"{_FRONT}`{{3,}}tool_(?:code|calls?)\b")  # as if the block itself were the call
 _FENCE_BEHIND_TEXT = re.compile(r"(`{3,})[\w+-]*[ \t\r]*\Z")
 _ITEM = re.compile(r"[ \t]*(?:(?:[-*+]|\d{1,9}[.)])[ \t]+)+")  # of a list, up to its text
 _INDENTATION = 4  # columns
 _PARAGRAPHS_END = re.compile(r"\n[ \t]*\r?\n")
 _TICKS = re.compile("`+")
 _CODE = re.compile(
-    rf"^{_FRONT}(?:(`{{3,}}|~{{3,}}).*?(?:^[ \t>]*\1|\Z)"
+    rf"^{_FRONT}(?:(`{{3,}}(?!tool_c)|~{{3,}}).*?(?:^[ \t>]*\1|\Z)"
     + "".join(rf"|{re.escape(begin)}.*?(?:{re.escape(end)}|\Z)" for begin, end in _ELEMENTS.items())
     + r")|(?<=\n\n)(?:(?: {4}|\t)[^\n]*\n*)+|`[^`\n]+`",
     re.MULTILINE | re.DOTALL,
@@ -270,7 +271,7 @@ class LeakScanner:
     def _shape_of_object(self, text: str, start: int, *, ended: bool) -> MarkerShape:
         """Returns what a bracket of JSON is: stray, where it begins a line and a call to a tool without its marker."""
         quotation = self._quotation
-        if self._json or self._thoughts or not self._tools or not quotation.line_is_blank or quotation.kind:
+        if self._json or self._thoughts or not self._tools or not quotation.line_is_blank or quotation.shows_json:
             return MarkerShape.MENTION
         return shape_of_object(text[start : start + AHEAD], self._tools, ended=ended)
 
@@ -350,6 +351,7 @@ class _Quotation:
         self._found = False
         self._fence = ""  # what ends the code block that is open
         self._nests = False  # the block is one of Markdown, which may show code blocks
+        self._calls = False  # the block says that it is a call
         self._inner = False  # such a one is open
         self._line = ""  # the present one; of a long one the end
         self._begin = ""  # its first characters
@@ -387,7 +389,7 @@ class _Quotation:
     def kind(self) -> _Kind:
         """The kind of quotation that the place stands in."""
         line = self.line
-        if self._fence or self._opened:
+        if self._opened if not self._fence else not self.ends_fence(line):
             return "fence"
         if self._begin.lstrip().startswith(">") or _NUMBERED.match(self._begin):
             return "block quote"
@@ -396,6 +398,12 @@ class _Quotation:
         if self._ticks:
             return "span"
         return "mark" if line[-1:] and line[-1] in _MARKS else ""
+
+    @property
+    def shows_json(self) -> bool:
+        """True if JSON at the place is quoted."""
+        kind = self.kind
+        return kind != "" and not (kind == "fence" and self._calls)
 
     @property
     def _opened(self) -> str:
@@ -485,6 +493,7 @@ class _Quotation:
         elif opened := self._opened:
             self._fence = opened
             self._nests = _MARKDOWN.match(line) is not None
+            self._calls = _CALLING.match(line) is not None
         elif "```" in line and (behind := _FENCE_BEHIND_TEXT.search(line)) and behind[1] == self._ticks:
             self._fence = behind[1]  # what Markdown takes for a code span of several lines
 

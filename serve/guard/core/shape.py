@@ -203,11 +203,14 @@ _OPEN_DAMAGED = re.compile(r'\{+\s*"?[a-z]{0,8}\Z')
 _WRAPPER = re.compile(r"(?:```\w*|<tools>)\s*")
 _ARGUMENT_TAGS = ("<parameter", "</function>", "{", "</tool_call>")
 # GLM writes the bare name, and Granite a list of objects. The opener of the first key may be another, or missing, and
-# an object may stand in the place of all keys.
+# an object, or `key="value"`, may stand in the place of all keys.
 _BARE_CALL = re.compile(
-    r"([\w.:/\-]{1,128})\s*(</?arg_key>|</?arg_value>|<tool_sep|</tool_call>|\{|<tool_call>(?=[\w.\-]{1,64}</arg_key>))"
+    r"([\w.:/\-]{1,128})\s*"
+    r"(</?arg_key>|</?arg_value>|<tool_sep|</tool_call>|\{|(?<=\s)[\w\-]{1,64}=[\"']|<tool_call>(?=[\w.\-]{1,64}</arg_key>))"
 )
-_OPEN_BARE_CALL = re.compile(r"[\w.:/\-]{1,128}\s*(?:<[\w/]{0,10}|<tool_call>[\w.\-]{0,64}(?:</?\w{0,7})?)?\Z")
+_OPEN_BARE_CALL = re.compile(
+    r"[\w.:/\-]{1,128}\s*(?:<[\w/]{0,10}|(?<=\s)[\w\-]{1,64}=?|<tool_call>[\w.\-]{0,64}(?:</?\w{0,7})?)?\Z"
+)
 
 
 def _block(place: MarkerPlace) -> MarkerShape:
@@ -500,39 +503,52 @@ def _unquoted(words: str, signs: str, rest: str) -> re.Pattern[str]:
     return re.compile(rf"{literal}(?<![{signs}]{literal}){rest}")
 
 
-# Words of a call whose special tokens an engine has left out of the text.
+# Words of a call whose special tokens an engine has left out of the text. Each begins with signs that are found fast.
 _CALLS_IN_WORDS = (
-    _unquoted("to=functions.", "`\"'", r"([\w.\-]{1,128})\s*(?:json|code)?\s*\{"),
+    _unquoted("to=functions.", "`\"'", r"([\w.\-]{1,128})\s*(?:commentary json|(?:json|code)?\s*\{)"),
     _unquoted('call tool="', '`"', r'([^"\n]{1,128})" index="\d{1,4}"'),
     _unquoted("functions.", r"`\"'\w", r"([\w.\-]{1,128}):\d{1,4}\s*\{"),
     _unquoted('invoke name="', r"<`\"'｜|\w", r'([^"\n]{1,128})">?\s*(?:(?:<\w{1,16}:)?parameter name="|invoke>)'),
-    re.compile(r"^call:(?:[\w.\-]{1,64}:){0,8}([\w.\-]{1,128})\{", re.MULTILINE),
+    # A name with an object behind it, maybe as if one called a function, or with a sign of another script between them.
+    re.compile(
+        r"\n<?(?a:(?:[\w.\-]{1,64}:){0,8}(?:functions\.)?([\w.\-]{1,128}))"
+        r"(?:\((?:\w{1,32}=)?|[ \t]{0,8}[^\x00-\x7f]{0,16})\{\s{0,64}(?:\}|[\"']?[\w$\-]{1,64}[\"']?\s{0,8}:)"
+    ),
     # Of formats that nobody here knows, with their special tokens.
     _unquoted("<|", "`\"'", r"\w{1,32}\|>\s?([\w.\-]{1,128})\s?<\|\w{1,32}\|>\s?\{"),
     # As clients show calls to their users and to models, and as prompts without tools ask for them.
     re.compile(
-        r"^\[(?:tool[ _]calls?|calling tool)\]?:?[ \t]*(?:name=)?([\w.\-]{1,128})(?=[^\n{(]{0,128}(?:\{|(?<!\])\())",
-        re.IGNORECASE | re.MULTILINE,
+        r"\n\[(?i:tool[ _]calls?|calling tool|called function)\]?:?[ \t]*(?:name=)?\"?"
+        r"([\w.\-]{1,128})(?=[^\n{(]{0,128}(?:\{|(?<!\])\())"
     ),
-    re.compile(r'^\{\s{0,8}tool\s{0,8}=>\s{0,8}"([^"\n]{1,128})"', re.MULTILINE),
-    re.compile(r"^<tool>\s{0,64}<name>([\w.\-]{1,128})</name>", re.MULTILINE),
+    re.compile(r'\n\{\s{0,8}tool\s{0,8}=>\s{0,8}"([^"\n]{1,128})"'),
+    re.compile(r"\n\[/([\w.\-]{1,128})\][ \t]*$", re.MULTILINE),
+    re.compile(r"\nAction:[ \t]*([\w.\-]{1,128})\s{1,8}Action Input:"),
+    re.compile(r"\n✿FUNCTION✿:[ \t]*([\w.\-]{1,128})\s{1,8}✿ARGS✿:"),
+    re.compile(r"\n```tool_(?:code|calls?)\s{1,64}(?:print\()?(?:default_api\.)?([\w.\-]{1,128})\("),
+    re.compile(r"\n<[\w:\-]{1,48}>\s{0,64}<name>([\w.\-]{1,128})</name>"),
     re.compile(
-        r'^<[\w:\-]{1,48}>\s{0,64}\{\s{0,64}"name"\s{0,8}:\s{0,8}"([^"\n]{1,128})"\s{0,8},\s{0,8}'
-        r'"(?:arguments|parameters|input|args)"\s{0,8}:',
-        re.MULTILINE,
+        r'\n<[\w:\-]{1,48}>\s{0,64}\{\s{0,64}"name"\s{0,8}:\s{0,8}"([^"\n]{1,128})"\s{0,8},\s{0,8}'
+        r'"(?:arguments|parameters|input|args)"\s{0,8}:'
     ),
-    re.compile(r"^<(?!details>|p>)([\w.\-]{1,128})>\s{0,64}<([\w.\-]{1,128})>[^<>]{0,4096}</\2>", re.MULTILINE),
-    re.compile(r'^<([\w.\-]{1,128})>[ \t]{0,8}\{\s{0,64}"[\w$\-]{1,64}"\s{0,8}:', re.MULTILINE),
+    re.compile(
+        r"\n<(?!(?:details|p|summary|code)>)([\w.\-]{1,128})>"
+        r"(?:\s{0,64}<([\w.\-]{1,128})>[^<>]{0,4096}</\2>|[^<>{}][^<>]{0,4096}</\1>)"
+    ),
+    re.compile(r'\n<([\w.\-]{1,128})>[ \t]{0,8}\{\s{0,64}"[\w$\-]{1,64}"\s{0,8}:'),
     _unquoted("functools", '`"', r'\s?\[\s*\{\s*"name"\s*:\s*"([^"\n]{1,128})"'),
-    # As Llama 4 and others write a list of calls, in Python.
-    re.compile(r"^\[([\w.\-]{1,128})\((?=(?:\)|[a-zA-Z_]\w{0,63}=)[^\n]{0,4096}\)?\][ \t]*$)", re.MULTILINE),
+    # As Llama 4 and others write a list of calls, in Python; one within a line has no list in it.
+    re.compile(r"\n\[([\w.\-]{1,128})\((?=(?:\)|[a-zA-Z_]\w{0,63}=)[^\n]{0,4096}\)?\][ \t]*$)", re.MULTILINE),
+    re.compile(r"\[(?<=[ \t]\[)([\w.\-]{1,128})\((?:\)|[a-zA-Z_]\w{0,63}=[^\n\[]{0,4096}\))\][ \t]*$", re.MULTILINE),
 )
 
 
 # A channel of gpt-oss right behind another: reasoning was sent as content.
-_CHANNEL_IN_WORDS = re.compile(r"[.!?)…。！？\w]assistant(?:final|commentary|analysis)(?=[^\s`\"'(=])")
+_CHANNEL_IN_WORDS = re.compile(r"assistant(?<=[.!?)…。！？\w]assistant)(?:final|commentary|analysis)(?=[^\s`\"'(=])")
+_QUOTED = re.compile(r'"[^"\n]*"?')
 _SIGNS_OF_WORDS = (
-    "tool", "[Tool", "</", "<|", "call:", "functions.", ")]", 'invoke name="',
+    "tool", "[Tool", "</", "<|", "call:", "functions.", ")]", 'invoke name="', '{"', "api:", "[/", "[Called",
+    "Action Input:", "✿FUNCTION✿",
     "assistantfinal", "assistantcommentary", "assistantanalysis",
 )  # fmt: skip
 
@@ -541,13 +557,10 @@ def words_of_a_call(text: str, tools: Container[str]) -> bool:
     """Returns whether a text holds what is left of a call to a declared tool, or of a turn, without special tokens."""
     if not any([sign in text for sign in _SIGNS_OF_WORDS]):  # nearly always, and found out in no time
         return False
-    if any(_is_unquoted(text, channel.start()) for channel in _CHANNEL_IN_WORDS.finditer(text)):
+    text = "\n" + text  # where patterns of whole lines begin
+    if _CHANNEL_IN_WORDS.search(text) and _CHANNEL_IN_WORDS.search(_QUOTED.sub('"', text)):
         return True
     return any(_names(match[1], tools) for pattern in _CALLS_IN_WORDS for match in pattern.finditer(text))
-
-
-def _is_unquoted(text: str, place: int) -> bool:
-    return text.count('"', text.rfind("\n", 0, place) + 1, place) % 2 == 0
 
 
 _SHAPES: Mapping[str, Callable[[MarkerPlace], MarkerShape]] = {

@@ -85,6 +85,7 @@ CALLS = {
     "glm": "<tool_call>bash<arg_key>command</arg_key><arg_value>ls</arg_value></tool_call>",
     "glm, no arguments": "<tool_call>bash</tool_call>",
     "glm, no arguments, with the end of a value": "<tool_call>bash</arg_value></tool_call>",
+    "glm, with words": '<tool_call>bash command="ls"</tool_call>',
     "glm, with an object": '<tool_call>bash\n{"command": "ls"}\n</tool_call>',
     "glm45": "<tool_call>bash\n<arg_key>command</arg_key>\n<arg_value>ls</arg_value>\n</tool_call>",
     "granite": '<|tool_call|>[{"name": "bash", "arguments": {}}]',
@@ -240,6 +241,22 @@ def test_the_end_of_a_turn_is_suspect_behind_a_value_that_began_none(end: str, b
         '[bash(command="ls -la")]',
         'I look.\n\n[bash(), other(city="Dublin, Ireland")]',
         "call:bash{command:ls}",
+        'assistant to=functions.bash commentary json\n{"command": "ls"}',
+        'functions.bash({"command": "ls"})',
+        'bash(parameters={"command": "ls"})',
+        'bash {"command": "ls"}',
+        'I look.\nbash ব্যক{"command": "ls"}',
+        "Lie:default_api:bash{command: 1}",
+        '[Called function "bash" with args: {"command": "ls"}]',
+        '[bash]\n{"command": "ls"}\n[/bash]',
+        "bash\nls\n[/bash]",
+        "<function_call>\n<name>bash</name>\n<arguments>{}</arguments>\n</function_call>",
+        "I look.\n<bash>ls -la</bash>",
+        'To see, I call [bash(command="ls")]',
+        'Thought: look.\nAction: bash\nAction Input: {"command": "ls"}',
+        '✿FUNCTION✿: bash\n✿ARGS✿: {"command": "ls"}',
+        '```tool_code\nprint(bash(command="ls"))\n```',
+        'I look.\n\n```tool_code\ndefault_api.bash(command="ls")\n```\n',
         "I look.\ncall:google:mcp:shell:bash{command: 'ls'}",
         "call:bash{command:\n\n# A plan without an end",
         '<|content_tool_call|>bash<|tool_args|>{"command": "ls"}<|end_tool_call|>',
@@ -272,6 +289,11 @@ def test_reasoning_of_gpt_oss_in_content_is_noticed_by_the_words_of_the_next_cha
         'It writes "hm.assistantfinalfour".',
         "Then call: bash{command} runs it, and call:bash(command) does, too. See rpc-call:bash{x}.",
         'Gemma writes `call:bash{command:ls}`, and Inkling `<|tool|>bash<|args|>{"command": "ls"}`.',
+        "Then bash {command} runs, and bash(command) and bash({}) do, too.\nbash (a shell): {it}",
+        'The list is x[bash(a=1)] or `[bash(a=1)]`; "[bash(a=1)]',
+        "Action: bash\nInput: ls",
+        "<summary>bash</summary>\n<bash>\n\n[bash]: /bin/bash\n[/bin/bash]",
+        "```python\nbash({'command': 1})\n```\n\n```tool_output\nbash(1)\n```",
         'In JSX, <bash>{"ls"}</bash> is a text, and <bash>{command}</bash> a value.\n<bash>{"ls"}</bash>',
         '<package>{"name": "bash", "version": "5.2"}</package>',
         "The assistant. Final report: self.assistantfinal = assistantfinal(turns)",
@@ -279,6 +301,11 @@ def test_reasoning_of_gpt_oss_in_content_is_noticed_by_the_words_of_the_next_cha
 )
 def test_words_of_a_call_in_code_are_text(text: str, size: int) -> None:
     assert scanned(cut(text, size)) == (text, "", MarkerShape.MENTION, False)
+
+
+def test_quoted_words_without_end_take_time_in_proportion_to_their_length() -> None:
+    text = 'It says "' + "assistantfinal" * 100_000  # a minute, if each looked for the quotation that it is in
+    assert scanned([text]) == (text, "", MarkerShape.MENTION, False)
 
 
 # The ways in which models, and engines that lost the markup, write a call as JSON.
@@ -292,6 +319,22 @@ OBJECTS = {
     "a function": '{"function": "bash", "arguments": {}}',
     "a tool": '{\n  "tool": "bash",\n  "args": {}\n}',
 }
+
+
+@pytest.mark.parametrize("size", [1, 3, 1000])
+def test_a_code_block_that_says_it_is_a_call_quotes_none(size: int) -> None:
+    for kind in ("tool_call", "tool_calls", "tool_code"):
+        begin, call = f"I look.\n\n```{kind}\n", '{"name": "bash", "arguments": {}}\n```\n'
+        assert scanned(cut(begin + call, size)) == (begin, call, MarkerShape.STRAY, False)
+
+
+@pytest.mark.parametrize("size", [1, 3, 1000])
+def test_markup_right_behind_the_end_of_a_code_block_is_not_in_it(size: int) -> None:
+    text, ends = 'bash\n```json\n{"command": "ls"}\n```', "<｜tool▁call▁end｜><｜tool▁calls▁end｜>"
+    assert scanned(cut(text + ends, size)) == (text, ends, MarkerShape.STRAY, False)
+    for fence in ("```", "````"):
+        shown = f"It writes:\n{fence}\n{text}{ends}\n{fence}\nThat is all."
+        assert scanned(cut(shown, size)) == (shown, "", MarkerShape.MENTION, False)
 
 
 @pytest.mark.parametrize("size", [1, 3, 1000])

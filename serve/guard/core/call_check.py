@@ -16,6 +16,7 @@ from serve.guard.core.call_assembly import HeldCall
 from serve.guard.core.expectation import Expectation
 from serve.guard.core.markup import (
     BEGINS_OF_CALLS,
+    BEGINS_OF_PROMPTS,
     ENDS,
     ENDS_OF_CALLS,
     MARKUP,
@@ -49,6 +50,8 @@ _MOST_QUOTED_CHARS = 256 * 1024
 # A key that an XML parser made of `<parameter=parameter=city>`, or of another format's tag.
 ODD_KEYS = ("parameter=", "function=", "parameter name=", "param name=")
 _NAME_IN_KEY = re.compile(r"\W*([\w.$-]+)")
+# The tag of an argument that became a part of the value before it, which had lost its own end.
+_TAG_OF_ARGUMENT = re.compile(r"<(?:parameter(?:\s+name)?=[\"']?|arg_key>)([\w.$-]{1,128})")
 # Keys that models and parsers put around the arguments.
 _WRAPPERS = frozenset({"arguments", "parameters", "parameter", "input", "args", "kwargs", "params"})
 
@@ -227,6 +230,8 @@ class CallCheck:
             return Outcome.SCHEMA_MISMATCH, f"{name} at {mismatch}", severity
         if torn_key(value, schema.names):
             return Outcome.SCHEMA_MISMATCH, f"{name}: a torn key", Severity.SUSPECT
+        if swallows(value, schema.names):
+            return Outcome.SCHEMA_MISMATCH, f"{name}: an argument within another", Severity.SUSPECT
         return None
 
     def _name_problem(self, name: str) -> str | None:
@@ -246,7 +251,8 @@ def suspicion(arguments: str, value: Any) -> str | None:
     """Returns the markup in a call's arguments that no one would have written there; None if there is none.
 
     Damage is the end of a call, or a reserved token, that the string did not begin, right behind a word or at the
-    string's end; or the end of one call and the beginning of the next; or a tag that became part of a key.
+    string's end; or the end of one call and the beginning of the next; or the beginning of a prompt right behind a
+    word; or a tag that became part of a key.
 
     Args:
         arguments: JSON text.
@@ -295,6 +301,19 @@ def torn_key(arguments: Mapping[str, Any], names: Collection[str]) -> bool:
     return len(arguments) == 1 and any(_wraps(key, value, names) for key, value in arguments.items())
 
 
+def swallows(arguments: Mapping[str, Any], names: Collection[str]) -> bool:
+    """Returns whether a text ends in another argument of the call, of which the key is missing."""
+    texts = (value for value in arguments.values() if isinstance(value, str))
+    return any(name in names and name not in arguments for text in texts for name in open_arguments(text))
+
+
+def open_arguments(text: str) -> Iterator[str]:
+    """Yields the names of the arguments of which a text holds the tag that begins them, and no end behind it."""
+    if "<parameter" in text or "<arg_key>" in text:
+        end = max(text.rfind("</parameter"), text.rfind("</arg_value"), 0)
+        yield from (tag[1] for tag in _TAG_OF_ARGUMENT.finditer(text, end))
+
+
 def _wraps(key: str, value: Any, names: Collection[str]) -> bool:
     if key not in _WRAPPERS or key in names or not isinstance(value, dict) or not value:
         return False
@@ -319,6 +338,8 @@ def _suspicion_in(text: str) -> str | None:
         last = match.end()
         if loose in ENDS_OF_CALLS and marker in BEGINS_OF_CALLS:
             return loose
+        if marker in BEGINS_OF_PROMPTS and _is_glued(text, match.start()):
+            return marker
         alone = match.start() == 0 and last == len(text) and marker not in ENDS_OF_CALLS
         if not alone and (is_reserved(marker) or balance.is_surplus(marker, match.start())):
             if (marker in ENDS_OF_CALLS or is_reserved(marker)) and _is_glued(text, match.start()):

@@ -9,7 +9,7 @@ from bisect import bisect_right
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from serve.guard.core.call_check import ODD_KEYS, suspicion
+from serve.guard.core.call_check import ODD_KEYS, open_arguments, suspicion
 from serve.guard.core.json_prefix import JsonPrefix
 from serve.guard.core.markup import REPLACEMENT, has_markup, unfinished
 from serve.guard.core.schema import ListRule, ObjectRule, SchemaOutline, TextRule, WholeRule, names_of
@@ -256,7 +256,8 @@ class LivePrefix(JsonPrefix):
         string.scanned = end
         if string.tail or not _QUIET(more):
             seen = string.tail + more
-            if REPLACEMENT in seen or _HIDING.search(seen) or has_markup(seen) or string.closing in seen:
+            tagged = has_markup(seen) or string.closing in seen or "<parameter" in seen
+            if tagged or REPLACEMENT in seen or _HIDING.search(seen):
                 string.doubtful = True
                 return
             length = max(unfinished(seen), string.begins_closing(seen)) if "<" in seen or "◁" in seen else 0
@@ -289,7 +290,7 @@ def sound_part(outline: SchemaOutline, arguments: str) -> int:
 
 def _is_doubtful(raw: str, value: Any, member: str) -> bool:
     """Returns whether the value of a member holds what makes a whole call suspicious."""
-    if REPLACEMENT in raw or has_half_character(raw, value):
+    if REPLACEMENT in raw or has_half_character(raw, value) or (isinstance(value, str) and any(open_arguments(value))):
         return True
     return suspicion(raw, {member: value} if member else value) is not None
 

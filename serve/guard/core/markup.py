@@ -86,6 +86,9 @@ ENDS_OF_TURNS = {
     "<|end|>": "<|message", "<|return|>": "<|message",  # gpt-oss
 }  # fmt: skip
 
+# An engine puts one before the prompt. No answer holds one unless it speaks of prompts.
+BEGINS_OF_PROMPTS = ("<｜begin▁of▁sentence｜>", "<|begin_of_text|>")
+
 # Parts of calls, and the marks of turns and thoughts.
 _PARTS = (
     "<｜tool▁sep｜>", "<｜tool▁outputs▁begin｜>", "<｜DSML｜parameter", "<｜DSML｜ parameter", "<｜tool_sep｜>",
@@ -149,7 +152,7 @@ ENDS = {
 _SAME_END = {"<|tool_call_begin": "<|tool_call_start|>", "<|im_start": "<|im_middle|>"}  # LFM2's calls, Kimi's turns
 OTHER_BEGINS = {begin: begin.replace("｜", "|") for begin in ENDS.values() if "｜" in begin} | _SAME_END
 """The other beginning of a thing, beside that in `ENDS`: another spelling, or another format with the same end."""
-CANONICAL = _canonical((*_OLD, *RARE_OPENERS, *COMMON_OPENERS, *_PARTS, *PROMPTED_THOUGHTS, *ENDS))
+CANONICAL = _canonical((*_OLD, *RARE_OPENERS, *COMMON_OPENERS, *_PARTS, *PROMPTED_THOUGHTS, *BEGINS_OF_PROMPTS, *ENDS))
 """The marker that each spelling means."""
 COMMON = frozenset((*COMMON_OPENERS, *_ENDS_OF_COMMON))
 BEGINS = {

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from serve.guard.core.markup import (
     ARGUMENTS_BEGIN,
+    BEGINS_OF_PROMPTS,
     CALL_BEGIN,
     CALL_END,
     COMMON,
@@ -388,6 +389,11 @@ def _turn_end(place: MarkerPlace) -> MarkerShape:
     return place.shape_of_prefix(rest, "<|im_start|>") or MarkerShape.MENTION
 
 
+def _prompt_begin(place: MarkerPlace) -> MarkerShape:
+    """Returns what the beginning of a prompt is: stray, right behind a word or a sentence."""
+    return MarkerShape.MENTION if place.begins_line or not place.is_fit else MarkerShape.STRAY
+
+
 def _thought_end(place: MarkerPlace) -> MarkerShape:
     rest = place.rest.lstrip(" \t\r")
     if not rest and not place.settled:
@@ -570,6 +576,7 @@ _SHAPES: Mapping[str, Callable[[MarkerPlace], MarkerShape]] = {
     **dict.fromkeys(COMMON_OPENERS, _common_opener),
     **dict.fromkeys(_WORDS_OF_A_TAG, _tag_with_words),
     **dict.fromkeys(_ARGUMENTS, _argument),
+    **dict.fromkeys(BEGINS_OF_PROMPTS, _prompt_begin),
     **dict.fromkeys(SECTION_BEGINS, _section),
     CALL_BEGIN: _kimi_call,
     ARGUMENTS_BEGIN: _kimi_arguments,

@@ -272,12 +272,18 @@ TORN = (
     '{"parameter name=\\"command\\"": "ls"}',
     '{"command": "ls</command>"}',
     '{"command": "ls</command"}',
+    '{"command": "ls<parameter=timeout>5"}',  # as in anthropics/claude-code#83088, and as other formats write it
+    '{"command": "ls<parameter name=\\"timeout\\">5"}',
+    '{"command": "ls<arg_key>timeout</arg_key><arg_value>5"}',
 )
 WHOLE = (
     '{"command": "ls", "cwd": "/tmp"}',
     '{"command": "echo \'<command>ls</command>"}',
     '{"command": "grep \'</command>\' a.xml"}',
     '{"input": {"command": "ls"}, "command": "ls", "timeout": 5}',
+    '{"command": "grep \'<parameter=timeout>5</parameter>\'"}',
+    '{"command": "grep \'<parameter=path>\'"}',
+    '{"command": "grep \'<parameter=timeout>\'", "timeout": 5}',
     '{"": "ls"}',
     '{"a<b": "ls", "env": {"<think>": "", "parameter=a": "b"}}',
 )

@@ -206,6 +206,16 @@ def test_the_end_of_a_turn_is_stray_behind_a_text(end: str, size: int) -> None:
         assert scanned(cut(text, size)) == (text, "", MarkerShape.MENTION, False)
 
 
+@pytest.mark.parametrize("size", [1, 3, 1000])
+@pytest.mark.parametrize("begin", ["<｜begin▁of▁sentence｜>", "<|begin_of_sentence|>", "<|begin_of_text|>"])
+def test_the_beginning_of_a_prompt_is_stray_right_behind_a_word_or_a_sentence(begin: str, size: int) -> None:
+    for said in ("It is sunny.", "It is sun"):
+        leak = f"{begin}You are right, I read the file."
+        assert scanned(cut(said + leak, size))[:3] == (said, leak, MarkerShape.STRAY)
+    for text in (f"A prompt begins with {begin}You", f"{begin}User: Hi", f"See `x{begin}y`.", f'The "{begin}" token'):
+        assert scanned(cut(text, size)) == (text, "", MarkerShape.MENTION, False)
+
+
 @pytest.mark.parametrize(("end", "begin"), [(end, begin) for end, begin in ENDS_OF_TURNS.items() if end != begin])
 def test_the_end_of_a_turn_is_suspect_behind_a_value_that_began_none(end: str, begin: str) -> None:
     def outcome(value: str) -> Outcome:

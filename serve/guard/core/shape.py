@@ -274,6 +274,7 @@ _KEYS_OF_A_WRAPPER = ("tool_calls", "tool_call", "function_call", "function")
 _KINDS = ("function", "function_call", "tool_call", "tool_use")
 _KEYS_OF_A_NAME = ("name", "tool_name", "tool", "function")
 _KEYS_OF_ARGUMENTS = ("arguments", "parameters", "input", "args")
+_MOST_BRACKETS = 8  # before the arguments, twice as many as in a message of OpenAI's
 _ANY = ("",)  # word
 _FIRST_KEYS: tuple[str, ...] = ("type", "id", "call_id", *_KEYS_OF_A_WRAPPER, *_KEYS_OF_A_NAME)
 
@@ -299,7 +300,7 @@ def _head_of_a_call(text: str) -> tuple[str, tuple[str, ...], str]:
         The call's name, if there is one so far; the words that may come next, none if the arguments have begun or this
             is no call; and the text behind what was read.
     """
-    place, name, key, keys = 0, "", "", _FIRST_KEYS
+    place, brackets, name, key, keys = 0, 0, "", "", _FIRST_KEYS
     while (token := _TOKEN.match(text, place)) is not None:
         word, sign = token.groups()
         if sign == ":":
@@ -308,7 +309,8 @@ def _head_of_a_call(text: str) -> tuple[str, tuple[str, ...], str]:
         elif sign == ",":
             key, keys = "", _KEYS_OF_ARGUMENTS if name else _FIRST_KEYS
         elif sign is not None:
-            if key and key not in _KEYS_OF_A_WRAPPER:
+            brackets += 1
+            if brackets > _MOST_BRACKETS or (key and key not in _KEYS_OF_A_WRAPPER):
                 break
             key, keys = "", _FIRST_KEYS
         elif word not in (_KINDS if key == "type" else (word,) if key else keys):

@@ -313,6 +313,14 @@ def test_words_of_a_call_in_code_are_text(text: str, size: int) -> None:
     assert scanned(cut(text, size)) == (text, "", MarkerShape.MENTION, False)
 
 
+@pytest.mark.parametrize("bracket", ["{", "[", "\n{", "[\n"])
+def test_brackets_that_are_nested_deeper_than_those_of_a_call_do_not_wait(bracket: str) -> None:
+    scanner = LeakScanner("content", TOOLS, patient=True, document=False)
+    text = bracket * 50_000
+    assert len(scanner.feed(text)) > len(text) - 20
+    assert not scanner.leak_begun
+
+
 def test_quoted_words_without_end_take_time_in_proportion_to_their_length() -> None:
     text = 'It says "' + "assistantfinal" * 100_000  # a minute, if each looked for the quotation that it is in
     assert scanned([text]) == (text, "", MarkerShape.MENTION, False)

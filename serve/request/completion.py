@@ -76,6 +76,8 @@ class JsonSchema(Struct, gc=False):
 class Format(Struct, gc=False):
     type: str
     json_schema: JsonSchema | None = None
+    structures: Raw = NONE  # of a structural tag, as is `format`
+    format: Raw = NONE
 
 
 class _Named(Struct, gc=False):
@@ -190,6 +192,10 @@ class CompletionRequest(EngineFields, kw_only=True, gc=False):
     guided_regex: Raw = NONE
     guided_choice: Raw = NONE
     guided_grammar: Raw = NONE
+    # SGLang's fields of that kind.
+    regex: Raw = NONE
+    ebnf: Raw = NONE
+    json_schema: Raw = NONE
     reasoning_effort: str | None = None
     include_reasoning: bool | None = None
     thinking: Raw = NONE

@@ -37,7 +37,7 @@ PREFERENCE_HEADER = "x-enable-speculative"
 SESSION_HEADERS = ("x-session-id", "x-claude-code-session-id", "session-id", "session_id")
 _PREFERENCES = {"true": True, "false": False}
 _CHOICES = frozenset({"auto", "required", "none"})
-_NOT_GUIDED = (NONE,) * 4
+_NOT_GUIDED = _NOT_STRUCTURED = (NONE,) * 4
 _NO_STOP = re.compile(rb'null|""|\[\s*\]')
 _SHOWN_CHARS = 100  # of a name that a client made up
 # A prompt has fewer tokens than that: three bytes are a Chinese character, or less than a token of English or code.
@@ -126,7 +126,7 @@ def features_of(
         strict_tools=_any_strict(request.tools),
         strict_schema=kind == "json_schema" and _strict_schema(form),
         response_format=None if kind == "text" else kind,
-        structured_outputs=given(request.structured_outputs),
+        structured_outputs=_structured(request),
         guided=_guided(request),
         thinking=thinks(request, thinks_by_default, thinking)
         if _speaks_of_thinking(request)
@@ -210,6 +210,11 @@ def _any_strict(tools: list[Tool] | None) -> bool:
 def _strict_schema(response_format: Format | None) -> bool:
     schema = response_format.json_schema if response_format else None
     return bool(schema and schema.strict)
+
+
+def _structured(request: CompletionRequest) -> bool:
+    fields = (request.structured_outputs, request.regex, request.ebnf, request.json_schema)
+    return fields != _NOT_STRUCTURED and any(map(given, fields))
 
 
 def _guided(request: CompletionRequest) -> bool:

@@ -15,7 +15,16 @@ from msgspec.structs import astuple
 
 from serve.config.gateway import LimitsConfig, RequestsConfig
 from serve.errors import InvalidRequestError
-from serve.request.completion import NONE, Choice, CompletionRequest, EngineFields, is_list, not_allowed, schema_of
+from serve.request.completion import (
+    MALFORMED,
+    NONE,
+    Choice,
+    CompletionRequest,
+    EngineFields,
+    is_list,
+    not_allowed,
+    schema_of,
+)
 from serve.request.media import MediaRules
 
 REFUSE = "refuse"
@@ -161,10 +170,11 @@ def check_schemas(request: CompletionRequest, bounds: LimitsConfig) -> None:
         raise _over("more allowed tools", "max_tools", bounds.max_tools, "tool_choice")
     form = request.response_format
     schemas = [(bytes(tool.function.parameters), "tools") for tool in tools if tool.function]
-    if form is not None and form.json_schema is not None:
-        schemas.append((bytes(form.json_schema.schema), "response_format"))
+    if form is not None:
+        parts = (form.json_schema.schema if form.json_schema else NONE, form.structures, form.format)
+        schemas += [(bytes(part), "response_format") for part in parts if part is not NONE]
     if request.structured_outputs is not NONE:
-        schemas.append((schema_of(request.structured_outputs), "structured_outputs"))
+        schemas += [(grammar, "structured_outputs") for grammar in _grammars(request.structured_outputs)]
     size = 0
     nodes = 0
     for schema, param in schemas:
@@ -178,6 +188,15 @@ def check_schemas(request: CompletionRequest, bounds: LimitsConfig) -> None:
         nodes += most
         if nodes > bounds.max_schema_nodes:
             raise _over("schemas with more values", "max_schema_nodes", bounds.max_schema_nodes, param)
+
+
+def _grammars(structured_outputs: Raw) -> list[bytes]:
+    """Returns the JSON of all from which an engine would make a grammar: a schema, choices, a pattern."""
+    try:
+        members = _flags.decode(structured_outputs)
+    except MALFORMED:  # the engine will say what it thinks of it
+        members = {}
+    return [schema_of(structured_outputs), *(bytes(value) for name, value in members.items() if name != "json")]
 
 
 def _nodes(schema: bytes, bounds: LimitsConfig, param: str) -> int:

@@ -218,6 +218,24 @@ def test_what_stands_for_a_schema_is_bounded_whether_it_is_used_or_not(form: Any
     assert caught.value.param == "structured_outputs"
 
 
+@pytest.mark.parametrize(
+    ("fields", "setting"),
+    [
+        ({"structured_outputs": {"choice": ["a"] * 60_000}}, "max_schema_nodes"),
+        ({"structured_outputs": {"regex": "a" * 1_100_000}}, "max_schema_bytes"),
+        ({"structured_outputs": {"json": {}, "structural_tag": "{" * 1_100_000}}, "max_schema_bytes"),
+        ({"response_format": {"type": "structural_tag", "format": nested(65)}}, "max_schema_depth"),
+        ({"response_format": {"type": "structural_tag", "structures": [{"schema": {}}] * 60_000}}, "max_schema_nodes"),
+    ],
+)
+def test_whatever_an_engine_makes_a_grammar_of_is_bounded(fields: dict[str, Any], setting: str) -> None:
+    body = {"model": "m", "messages": [], **fields}
+    with pytest.raises(InvalidRequestError) as caught:
+        check_schemas(parse(json.dumps(body).encode()), LimitsConfig())
+    assert caught.value.param == next(iter(fields))
+    assert f"limits.{setting} is" in str(caught.value)
+
+
 @pytest.mark.parametrize("odd", [{"regex": "{" * 100}, {"json": 1}, "x", ["{"] * 100])
 def test_what_is_no_schema_in_vllms_own_field_is_left_to_the_engine(odd: Any) -> None:
     body = {"model": "m", "messages": [], "structured_outputs": odd}

@@ -25,7 +25,7 @@ _MAX_TEXT = 512
 _PRINTABLE = re.compile(r"[^\x20-\x7e\u00a0-\U0010ffff]")
 # Prometheus text, read with tolerance: a line that is none is passed over.
 _LINE = re.compile(r"([a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{([^\n]*)\})?[ \t]+(\S+)")
-_LABEL = re.compile(r'([a-zA-Z_]\w*)="((?:[^"\\\n]|\\.)*)"')
+_LABEL = re.compile(r'\b([a-zA-Z_]\w*)="((?:[^"\\\n]|\\.)*)"')
 _ENGINES_OWN = "vllm:cache_config_info"  # routers have series named `vllm:` as well, but no cache
 
 

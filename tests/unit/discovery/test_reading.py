@@ -1,6 +1,7 @@
 """What engines told, recorded, becomes facts that are right or unknown, and never wrong; so does any other answer."""
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -275,3 +276,11 @@ def test_no_answer_at_all_breaks_the_reading(answers: Answers) -> None:
 def test_garbage_in_place_of_metrics_never_says_that_nothing_is_drafted(body: bytes) -> None:
     assert facts_of(read({**recorded("vllm032-std"), "metrics": EngineAnswer(200, body)}))["method"] == "unknown"
     assert engine_metrics(body.decode(errors="replace")).drafts is None
+
+
+@pytest.mark.parametrize("labels", ["x", "x=", 'x="', '="', "\\", '"\\"', "}", " "])
+def test_a_line_of_metrics_is_read_in_time_however_long_its_labels_are(labels: str) -> None:
+    """An engine writes them; for a square of 200,000 letters, everybody would wait minutes."""
+    began = time.process_time()
+    engine_metrics(f'vllm:num_requests_running{{a="{labels * 200_000}}} 1\n')
+    assert time.process_time() - began < 3

@@ -127,6 +127,7 @@ class _Texts(Struct, gc=False):
     tools: Raw = NONE
     functions: Raw = NONE
     documents: Raw = NONE
+    chat_template_kwargs: dict[str, Raw] | None = None
     prompt: Raw = NONE
     suffix: Raw = NONE
 
@@ -212,7 +213,7 @@ def size_of(body: bytes, request: CompletionRequest, features: RequestFeatures) 
             prompt.add(message)
         if texts.tools is not NONE:
             prompt.sure_bytes += _json_bytes(texts.tools, long)
-        prompt.unsure += (texts.functions, texts.documents, texts.suffix)
+        prompt.unsure += (texts.functions, texts.documents, texts.suffix, *_arguments(texts))
         if texts.prompt is not NONE:
             prompts, token_ids, written = _prompts(texts.prompt)
             if written is None:
@@ -335,6 +336,11 @@ def _remember(table: MutableMapping[Key, Value], key: Key, value: Value) -> Valu
         del table[next(iter(table))]
     table[key] = value
     return value
+
+
+def _arguments(texts: _Texts) -> list[Raw]:
+    """Returns the texts among a template's arguments, which some templates write."""
+    return [value for value in (texts.chat_template_kwargs or {}).values() if bytes(memoryview(value)[:1]) == b'"']
 
 
 def _written(texts: list[str], long: LongJson | None) -> tuple[int, int]:

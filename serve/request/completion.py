@@ -121,6 +121,7 @@ class EngineFields(Struct, kw_only=True, gc=False):
     guided_decoding_backend: Raw = NONE
     prompt_embeds: Raw = NONE
     input_embeds: Raw = NONE
+    input_ids: Raw = NONE
     image_data: Raw = NONE
     media_io_kwargs: Raw = NONE
     mm_processor_kwargs: Raw = NONE

@@ -222,6 +222,7 @@ PADDED: dict[str, bytes] = {
         "a member of a call": call(junk=JUNK),
         "documents": {**said(PROSE), "documents": [{"text": JUNK}]},
         "functions": {**said(PROSE), "functions": [{"name": JUNK}]},
+        "an argument of the template": {**said(PROSE), "chat_template_kwargs": {"junk": JUNK}},
         "a prompt beside messages": {**said(PROSE), "prompt": JUNK},
         "tokens beside messages": {**said(PROSE), "prompt": [1] * 9_000},
         "a member of the body": {**said(PROSE), "junk": JUNK, "metadata": {"messages": JUNK}},
@@ -256,6 +257,13 @@ def test_padding_teaches_nothing_about_what_a_text_costs(padded: bytes) -> None:
 def test_padding_makes_no_prompt_cheaper_than_it_is(padded: bytes) -> None:
     found = size_of(padded, parse(padded), RequestFeatures("m"))
     assert found.text_bytes + found.token_ids > 0.95 * size(said(PROSE)).text_bytes
+
+
+def test_a_text_that_a_template_may_write_counts_wherever_it_stands() -> None:
+    """Llama's template writes `date_string`, gpt-oss' `model_identity`: a prompt there would be free."""
+    plain = size(said("hi")).text_bytes
+    assert size({**said("hi"), "chat_template_kwargs": {"date_string": PROSE}}).text_bytes > plain + 0.7 * len(PROSE)
+    assert size({**said("hi"), "chat_template_kwargs": {"thinking": False, "level": 2}}).text_bytes == plain
 
 
 def test_a_prompt_costs_the_same_however_its_letters_are_written() -> None:

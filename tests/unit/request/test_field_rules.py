@@ -47,6 +47,7 @@ def test_a_place_in_queue_or_cache_is_taken_out(name: str) -> None:
         ("custom_params", {"__sglang_reasoning_end_token_ids": [1]}),
         ("max_dynamic_patch", 100_000),
         ("repetition_detection", {"max_pattern_size": 10_000, "min_pattern_size": 5_000, "min_count": 2}),
+        ("input_ids", [1, 2, 3]),
         ("adapters", "/tmp/adapter"),
         ("image_data", "http://169.254.169.254/"),
     ],

@@ -14,6 +14,7 @@ from serve.http1.asgi import Scope
 from serve.http1.message import MAX_HEAD_BYTES, RawHeaders
 
 _NAME = itemgetter(0)  # of a header
+MAX_HEADERS = 256  # of a request; each takes far more memory than it has bytes, and nobody needs a key to send them
 
 
 def reject_ambiguous(version: str, method: str, url: bytes, headers: RawHeaders) -> GatewayError | None:
@@ -24,6 +25,8 @@ def reject_ambiguous(version: str, method: str, url: bytes, headers: RawHeaders)
     """
     if len(url) + sum(map(len, chain.from_iterable(headers))) > MAX_HEAD_BYTES:
         return HeadTooLargeError(f"The request's head is longer than {MAX_HEAD_BYTES} bytes.")
+    if len(headers) > MAX_HEADERS:
+        return too_many_headers()
     if version not in ("1.0", "1.1"):
         return InvalidRequestError(f"HTTP/{version} is not supported; use HTTP/1.1.")
     if method == "CONNECT":
@@ -37,6 +40,10 @@ def reject_ambiguous(version: str, method: str, url: bytes, headers: RawHeaders)
     if hosts > 1 or (not hosts and version == "1.1"):
         return InvalidRequestError("A request must have exactly one Host header.")
     return None
+
+
+def too_many_headers() -> GatewayError:
+    return HeadTooLargeError(f"The request's head has more than {MAX_HEADERS} headers.")
 
 
 def build_scope(version: str, method: str, url: bytes, headers: RawHeaders) -> Scope:
@@ -157,6 +164,8 @@ class RequestParser:
             self._reject(InvalidRequestError(f"This is not HTTP/1.1: {error}."))
         if self._pieces:
             self._deliver()
+        if self.parsing is HEAD and len(self._headers) > MAX_HEADERS:  # more may come, and all would be kept
+            self._reject(too_many_headers())
 
     def _decline_upgrade(self, rest: bytes) -> None:
         """Goes on in HTTP/1.1, as a server may: some clients offer HTTP/2 with every first request, body and all.

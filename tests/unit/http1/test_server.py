@@ -178,6 +178,18 @@ def test_a_head_that_does_not_end_is_refused(piece: int) -> None:
     assert [status for status, _ in responses_in(socket.sent)] == [431]
 
 
+@pytest.mark.parametrize("piece", [100, 10**6])
+@pytest.mark.parametrize("end", [b"\r\n", b""])
+def test_a_head_of_countless_headers_is_refused_before_its_end(piece: int, end: bytes) -> None:
+    """Two bytes and a line end take a hundred bytes of memory, on each of thousands of connections."""
+    head = b"POST /hot HTTP/1.1\r\n" + HOST + b"a:\r\n" * 300 + end
+    socket = asyncio.run(converse([head[at : at + piece] for at in range(0, len(head), piece)]))
+    assert [status for status, _ in responses_in(socket.sent)] == [431]
+    head = b"POST /hot HTTP/1.1\r\n" + HOST + b"a:\r\n" * 250 + b"content-length: 2\r\n\r\nhi"
+    socket = asyncio.run(converse([head[at : at + piece] for at in range(0, len(head), piece)]))
+    assert responses_in(socket.sent) == [(200, b"/hot hi")]
+
+
 def test_a_body_longer_than_a_head_may_be_is_no_head() -> None:
     long = b"POST /hot HTTP/1.1\r\n" + HOST + b"content-length: 600000\r\n\r\n" + b"a" * 600_000
     socket = asyncio.run(converse([(long * 2)[at : at + 70_000] for at in range(0, 2 * len(long), 70_000)]))

@@ -115,7 +115,7 @@ ERRORS: dict[str, str] = {
     "request_timeout": "The head took longer than 30 s, or the body came too slowly.",
     "too_many_connections": "The replica has `limits.max_connections` open. Reuse connections.",
     "shutting_down": "The gateway is stopping. Send the request again.",
-    "head_too_large": "The request line and headers exceed 64 KiB.",
+    "head_too_large": "The request line and headers exceed 64 KiB, or 256 headers.",
     "internal_error": "A bug in the gateway; the log has the traceback under the request id.",
     "engine_error": "The engine failed, or its connection broke. Retry.",
     "out_of_memory": "No memory for this request. Wait `Retry-After`.",

@@ -69,7 +69,7 @@ class AccessConfig(_Strict):
         file: YAML file of tenants and hashes of keys, read again when it changes; every gateway replica must see it.
         state_dir: Folder of the store of keys and tenants, on a local disk of the head node (not NFS).
         oidc: Tokens of an identity provider.
-        cache_salt: `tenant`: vLLM caches prompts for each tenant apart, so that response times reveal nothing. `off`:
+        cache_salt: `tenant`: engines cache prompts for each tenant apart, so that response times reveal nothing. `off`:
             tenants share the cache, which is faster with common system prompts.
         stale_max_s: How long a gateway replica trusts the keys it knows while it can't reach the store.
     """

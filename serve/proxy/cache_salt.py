@@ -16,8 +16,8 @@ from serve.request.patch import BodyPatch
 
 _FIELD = "cache_salt"
 _PURPOSE = b"specgate cache salt"
-# From here on vLLM has no other engine than the one that knows salts.
-_VLLM_KNOWS = Version("0.11")
+# From here on vLLM has no other engine than the one that knows salts, and SGLang puts them into its keys.
+_KNOW = {"vllm": Version("0.11"), "sglang": Version("0.5.3")}
 _KNOWN_TENANTS = 4096
 _text = msgspec.json.Decoder(str)
 
@@ -69,12 +69,13 @@ def knows_salts(facts: PoolFacts) -> bool:
     """Returns True if a pool's engines take a salt; others refuse it, or ignore it."""
     if facts.engine == "sim":
         return True
-    if facts.engine != "vllm":
+    since = _KNOW.get(facts.engine or "")
+    if since is None:
         return False
     if facts.engine_version is None:
         return facts.kind == "vllm"  # one of ours, which has not reported yet
     try:
-        return Version(Version(facts.engine_version).public) >= _VLLM_KNOWS
+        return Version(Version(facts.engine_version).public) >= since
     except InvalidVersion:
         return False
 

@@ -21,6 +21,7 @@ from serve.routing.fair_queue import Asker
 from serve.routing.prefix_placement import PrefixIndex, blocks_of
 
 VLLM = {"engine": "vllm", "engine_version": "0.19.1", "method": "none"}
+SGLANG = {"engine": "sglang", "method": "none"}
 PATH = "/v1/chat/completions"
 TENANTS = st.text("abAB01._-", min_size=1, max_size=6)
 OWN = st.none() | st.text(max_size=8) | st.integers() | st.lists(st.text(max_size=3), max_size=2) | st.booleans()
@@ -106,8 +107,9 @@ def test_the_setting_and_a_gateway_without_tenants_leave_the_cache_shared() -> N
     [
         (VLLM, True), ({**VLLM, "engine_version": "0.33.0+cpu"}, True), ({**VLLM, "engine_version": "0.10.2"}, False),
         ({**VLLM, "engine_version": "0.11.0rc1"}, False), ({**VLLM, "engine_version": "nightly"}, False),
-        ({"engine": "vllm", "method": "none"}, False), ({"engine": "sglang", "method": "none"}, False),
-        ({"method": "none"}, False),
+        ({"engine": "vllm", "method": "none"}, False), (SGLANG, False),
+        ({**SGLANG, "engine_version": "0.5.3"}, True), ({**SGLANG, "engine_version": "0.5.23.post1"}, True),
+        ({**SGLANG, "engine_version": "0.5.2"}, False), ({"method": "none"}, False),
     ],
 )  # fmt: skip
 def test_only_engines_that_know_salts_get_one(facts: dict[str, Any], knows: bool) -> None:

@@ -13,13 +13,15 @@ from msgspec import Raw, Struct
 
 from serve.config.gateway import RequestsConfig
 from serve.errors import InvalidRequestError
+from serve.request.beside import PIECE_BYTES
 from serve.request.completion import NONE, given, holds, not_allowed
 from serve.request.long_json import decode
 
 # Marks of content that an engine fetches, loads or has kept; escapes could hide any of them.
-_MEDIA_MARKS = (b"_url", b"_embeds", b'"uuid"', b"\\u00")
+_MEDIA_MARKS = (b"_url", b"_embeds", b'"uuid"', b'"image"', b'"video"', b'"audio"', b"\\u00")
 _IMAGE_MARKS = (b"image", b"video", b"\\u00")
 _IMAGE_TYPE = re.compile("(?:input_)?(?:image|video)")
+_ESCAPE = b"\\"
 _ODD_IN_URL = frozenset("\\@ \t\r\n")
 _LONGEST_URL_BYTES = 64 * 1024  # of one to fetch: a text of megabytes would take too long to read
 
@@ -44,19 +46,22 @@ class _Part(Struct, gc=False):
     image: Raw = NONE
     image_pil: Raw = NONE
     video: Raw = NONE
+    audio: Raw = NONE
+    time_series_url: Raw = NONE
 
 
 # A URL may be a picture of 30 MB: it is passed over, and not made a text.
 _parts = msgspec.json.Decoder(list[_Part | str])
 _url = msgspec.json.Decoder(_Url)
 _text = msgspec.json.Decoder(str | None).decode
-_URLS = attrgetter("image_url", "video_url", "audio_url")
+_URLS = attrgetter("image_url", "video_url", "audio_url", "image", "video", "audio", "time_series_url")
 _EMBEDS = attrgetter("image_embeds", "audio_embeds", "video_embeds", "prompt_embeds")
 _IMAGES = attrgetter("image_url", "video_url", "image_embeds", "video_embeds", "image", "image_pil", "video")
 # The name of a picture in an engine's cache, and the number of pieces into which it is cut.
 _STEERING_NAMES = ("content_hash", "max_dynamic_patch", "min_dynamic_patch")
 _STEERING = attrgetter(*_STEERING_NAMES)
-_NO_URLS = _NO_STEERING = (NONE, NONE, NONE)
+_NO_STEERING = (NONE, NONE, NONE)
+_NO_URLS = (NONE,) * 7
 _NO_EMBEDS = (NONE, NONE, NONE, NONE)
 
 
@@ -85,7 +90,7 @@ class MediaRules:
             raise InvalidRequestError(f"The content of a message is wrong: {error}.", param="messages") from error
 
     def _check_part(self, part: _Part) -> None:
-        if _EMBEDS(part) != _NO_EMBEDS and "prompt_embeds" not in self._passed:
+        if (_EMBEDS(part) != _NO_EMBEDS or _is_embeds(part)) and "prompt_embeds" not in self._passed:
             raise not_allowed("prompt_embeds", "messages")
         if part.uuid is not NONE:
             self._refuse("uuid", part.uuid)
@@ -139,7 +144,13 @@ def _is_data(url: Raw) -> bool:
 
 def _holds_any(content: Raw, marks: Iterable[bytes]) -> bool:
     parts = bytes(content)
-    return any([holds(parts, mark) for mark in marks])
+    if len(parts) > PIECE_BYTES:
+        return any([holds(parts, mark) for mark in marks])
+    find = parts.find
+    for mark in marks:  # noqa: SIM110 - any() with a generator costs the short ones most
+        if find(mark) >= 0:
+            return True
+    return False
 
 
 def has_images(content: Raw) -> bool:
@@ -155,5 +166,15 @@ def has_images(content: Raw) -> bool:
 def _is_image(part: _Part) -> bool:
     if any([value is not NONE and bytes(memoryview(value)[:4]) != b"null" for value in _IMAGES(part)]):
         return True
-    kind = _text(part.type) if bytes(memoryview(part.type)[:1]) == b'"' else None
-    return kind is not None and _IMAGE_TYPE.match(kind) is not None
+    return _IMAGE_TYPE.match(_kind(part)) is not None
+
+
+def _is_embeds(part: _Part) -> bool:
+    """Returns whether a part's type alone says that it holds tensors, as vLLM's `prompt_embeds` does."""
+    kind = bytes(part.type)
+    return kind.endswith(b'_embeds"') or (_ESCAPE in kind and _kind(part).endswith("_embeds"))
+
+
+def _kind(part: _Part) -> str:
+    """Returns the type of a part; empty if it is no text."""
+    return (_text(part.type) or "") if bytes(memoryview(part.type)[:1]) == b'"' else ""

@@ -13,7 +13,7 @@ def saying(*parts: Any) -> dict[str, Any]:
     return {"model": "m", "messages": [{"role": "user", "content": list(parts)}]}
 
 
-@pytest.mark.parametrize("kind", ["image_url", "video_url", "audio_url"])
+@pytest.mark.parametrize("kind", ["image_url", "video_url", "audio_url", "image", "video", "audio", "time_series_url"])
 @pytest.mark.parametrize("written", [lambda url: url, lambda url: {"url": url}])
 @pytest.mark.parametrize(
     "url",
@@ -48,10 +48,25 @@ def test_data_urls_and_listed_hosts_pass() -> None:
     assert sent(listed, media_hosts=("listed.example",)) == json.dumps(listed).encode()
 
 
-def test_an_escaped_key_hides_no_url_and_no_embedding() -> None:
+def test_an_escaped_key_hides_no_url() -> None:
     hidden = b'{"model":"m","messages":[{"role":"user","content":[{"\\u0069mage\\u005Furl":"http://evil.org"}]}]}'
     assert problem(hidden).code == "media_not_allowed"
-    assert problem(saying({"type": "image_embeds", "image_embeds": "AAAA"})).code == "field_not_allowed"
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        {"type": "image_embeds", "image_embeds": "AAAA"},
+        {"image_embeds": {"a": "AAAA"}},
+        {"type": "prompt_embeds", "data": "AAAA"},
+        {"type": "prompt_embeds"},
+    ],
+)
+def test_engines_load_no_tensors_of_clients(part: dict[str, Any]) -> None:
+    assert problem(saying(part)).code == "field_not_allowed"
+    hidden = json.dumps(saying(part)).replace("embeds", "\\u0065mbeds").encode()
+    assert problem(hidden).code == "field_not_allowed"
+    assert sent(saying(part), pass_fields=("prompt_embeds",)) == json.dumps(saying(part)).encode()
 
 
 @pytest.mark.parametrize(

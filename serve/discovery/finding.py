@@ -50,6 +50,12 @@ def known(findings: Findings, name: str) -> Any:
     return finding.value if finding is not None and finding.confidence in ("certain", "stated") else None
 
 
+def is_same(name: str, stated: Any, found: Any) -> bool:
+    """Returns whether a fact is what is stated. Builds of one version are that version."""
+    said, told = (str(each).strip().lower() for each in (stated, found))
+    return told == said or (name == "engine_version" and told.partition("+")[0] == said.partition("+")[0])
+
+
 def facts_of(findings: Findings) -> dict[str, Any]:
     """Returns the `facts` of a pool with this engine: nothing but what may be relied on.
 

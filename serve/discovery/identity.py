@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from policies.facts import UNKNOWN, common, method_of
-from serve.discovery.finding import Findings, facts_of
+from serve.discovery.finding import Findings, facts_of, is_same
 from serve.discovery.reading import EngineMetrics
 
 _SAME = ("served_names", "root", "max_model_len", "speculates", "draft_length")  # beside the facts
@@ -128,22 +128,18 @@ def _corrected(stated: Mapping[str, Any], findings: Findings) -> Mapping[str, An
     found = facts_of(findings)
     method = found.pop("method")
     settings = dict(stated.get("settings") or {})
-    wrong = {name: value for name, value in found.items() if name in stated and _differ(stated[name], value)}
+    wrong = {name: value for name, value in found.items() if name in stated and not is_same(name, stated[name], value)}
     wrong.pop("settings", None)
     for name, value in (found.get("settings") or {}).items():
-        if name in settings and _differ(settings[name], value):
+        if name in settings and not is_same(name, settings[name], value):
             wrong["settings"] = {**wrong.get("settings", settings), name: value}
     speculates = findings.get("speculates")
-    drafts = speculates is not None and speculates.value
-    names_another = "method" in stated and method not in ("none", UNKNOWN) and _differ(stated["method"], method)
-    if drafts and (_says_none(stated) or names_another):
-        wrong["method"] = method
+    if speculates is not None and speculates.value and "method" in stated:
+        said = method_of(str(stated["method"]))
+        if said is None or (method not in ("none", UNKNOWN) and said != method_of(method)):
+            wrong["method"] = method
     return {**stated, **wrong} if wrong else stated
 
 
 def _says_none(facts: Mapping[str, Any]) -> bool:
     return "method" in facts and method_of(str(facts["method"])) is None
-
-
-def _differ(stated: Any, found: Any) -> bool:
-    return str(stated).strip().lower() != str(found).strip().lower()

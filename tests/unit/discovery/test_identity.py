@@ -163,6 +163,21 @@ def test_another_version_than_stated_is_taken_from_the_engine() -> None:
     assert identity.facts == STATED
 
 
+def test_a_build_of_the_version_that_is_stated_is_no_other_engine() -> None:
+    one, other = EngineIdentity(STATED), EngineIdentity(STATED)
+    asked(one, metrics(), told())
+    asked(other, metrics(), told(engine_version="0.32.0+cu129"))
+    assert agreed({"a": one, "b": other}, STATED) == (["a", "b"], STATED)
+
+
+@pytest.mark.parametrize("method", ["qwen3_next_mtp", "MTP"])
+def test_a_method_of_another_name_is_no_other(method: str) -> None:
+    stated = {**STATED, "method": method}
+    identity = EngineIdentity(stated)
+    asked(identity, metrics(drafts=True), told(drafts=True, method="mtp"))
+    assert (identity.facts, identity.told) == (stated, "")
+
+
 def test_a_stated_drafter_is_believed_although_no_drafts_are_counted() -> None:
     stated = {**STATED, "method": "eagle3"}
     assert known_engine(stated).facts == stated

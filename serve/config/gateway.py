@@ -17,7 +17,7 @@ from serve.config import yaml_files
 from serve.config.access import AccessConfig, ReservedClass
 from serve.config.exposure import unspoken_tls
 from serve.config.grammar import raw_text_problems, resolved
-from serve.config.model_names import ModelNames, ambiguous
+from serve.config.model_names import ambiguous
 from serve.config.pool import Count, ModelConfig, Name, PoolConfig, Seconds, _Strict
 from serve.config.problems import problems_of
 from serve.config.quarantine import EchoConfig, QuarantineConfig
@@ -339,10 +339,6 @@ class GatewayConfig(_Strict):
         """Returns True for a pool that serves nobody; see `ShadowConfig`."""
         shadow = self.models[model].shadow
         return shadow is not None and shadow.pool == pool
-
-    def resolve(self, name: str) -> str | None:
-        """Returns the model's own name for a name that a caller used, or None."""
-        return ModelNames(self.each_name()).own_name(name)
 
     def pool_facts(self) -> tuple[PoolFacts, ...]:
         """Returns the facts about every pool that are known before any engine has started."""

@@ -17,6 +17,7 @@ from serve import VERSION
 from serve.access.principal import ANONYMOUS, MODELS_HEADER, Principal
 from serve.admin.authorization import PRINCIPAL, principal_of
 from serve.config.gateway import GatewayConfig
+from serve.config.model_names import ModelNames
 from serve.dialects.api import as_chat, refusal
 from serve.dialects.messages.response import VERSION_HEADER, model_info, model_page
 from serve.errors import INTERNAL, GatewayError, ModelNotFoundError
@@ -69,6 +70,7 @@ class GatewayApi:
         metrics: Metrics,
     ) -> None:
         self._config = config
+        self._names = ModelNames(config.each_name())
         self._scale = scale
         self._gateway = gateway
         self._pools = pools
@@ -182,7 +184,7 @@ class GatewayApi:
         return [name for name in self._config.models if principal_of(request.scope).may_use(name)]
 
     def _resolve(self, model: str) -> str | None:
-        return self._config.resolve(model) or self._config.resolve(model.removesuffix(NO_SPECULATION))
+        return self._names.own_name(model) or self._names.own_name(model.removesuffix(NO_SPECULATION))
 
     def _state(self, model: str, pool: str, *, is_up: bool) -> str:
         if is_up:

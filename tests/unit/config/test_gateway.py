@@ -10,6 +10,7 @@ import yaml
 
 from policies import Override
 from serve.config.gateway import AdminConfig, GatewayConfig
+from serve.config.model_names import ModelNames
 from serve.errors import ConfigError
 
 ROOT = Path(__file__).parents[3]
@@ -120,8 +121,8 @@ def test_a_model_name_may_be_used_once() -> None:
 def test_an_alias_resolves_to_the_models_own_name() -> None:
     args = config()
     args["models"]["m"]["aliases"] = ["org/M"]
-    parsed = GatewayConfig.parse(args)
-    assert (parsed.resolve("org/M"), parsed.resolve("m"), parsed.resolve("x")) == ("m", "m", None)
+    names = ModelNames(GatewayConfig.parse(args).each_name())
+    assert (names.own_name("org/M"), names.own_name("m"), names.own_name("x")) == ("m", "m", None)
 
 
 def test_a_pools_engine_args_lie_over_the_models_whichever_way_they_are_spelt() -> None:

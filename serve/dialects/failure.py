@@ -9,6 +9,7 @@ import msgspec
 
 from serve.dialects.answer import CHARACTERS_PER_TOKEN
 from serve.errors import EngineError, GatewayError, InvalidApiKeyError, retry_after
+from serve.stream.ending import REFUSALS
 
 _NUMBER = re.compile(r"\d+")
 # vLLM 0.32 and 0.33, OpenAI, llama.cpp and SGLang, as read in their sources; the last two are Anthropic's and Google's.
@@ -82,7 +83,7 @@ class Failure:
         if not isinstance(message, str) or not message:
             message = f"The engine answered with status {status}."
         code = code if isinstance(code, str) and code else EngineError.default_code
-        overflow = overflow_in(message, f"{code} {fields.get('type')}") if status in (400, 413, 422) else None
+        overflow = overflow_in(message, f"{code} {fields.get('type')}") if status in REFUSALS else None
         headers = {"retry-after": after} if (after := retry_after(retry_after_s)) else {}
         return cls(status, message, code, param if isinstance(param, str) else None, retry_after_s, overflow, headers)
 

@@ -37,7 +37,7 @@ _SUCCESSES = ("success", "ok")
 _COMPLAINTS = ("detail", "details", "message", "msg", "exception", "fault", "reason", "title", "traceback")
 _CODES = ("code", "status", "status_code", "statusCode")
 _LOWEST_ERROR = 400
-_REFUSALS = (400, 413, 422)  # codes of errors that are the request's fault, wherever it is sent
+REFUSALS = (400, 413, 422)  # codes of errors that are the request's fault, wherever it is sent
 _DEAD_ENGINE = "EngineCore"  # of which vLLM up to 0.12 says 400, as of every error within a stream
 _FIELDS = frozenset({b"", b"data", b"event", b"id", b"retry"})  # of server-sent events; a comment has an empty name
 _BOM = b"\xef\xbb\xbf"
@@ -53,6 +53,11 @@ INCOMPLETE = "The engine ended the stream before the answer was complete."
 def is_finish(reason: Any) -> bool:
     """Returns whether a finish reason stands for the end of an answer, and not for one that was given up."""
     return isinstance(reason, str) and reason.lower() in _FINISHED
+
+
+def giving_up(reason: Any) -> str:
+    """Returns in words what a finish reason says that stands for no end; nothing for one that does, or for none yet."""
+    return "" if not reason or is_finish(reason) else f"gave the answer up ({str(reason)[:_MOST_CHARACTERS]})"
 
 
 def finish_of(reason: str) -> str:
@@ -121,7 +126,7 @@ def refusal_in(begin: bytes, *, streamed: bool) -> Refusal | None:
         if chunk.get("choices") or not isinstance(error, dict) or _DEAD_ENGINE in _words(error):
             return None
         code = error.get("code")
-        return Refusal(code, data) if type(code) is int and code in _REFUSALS else None
+        return Refusal(code, data) if type(code) is int and code in REFUSALS else None
     return None
 
 
@@ -296,8 +301,8 @@ class Ending:
     def _end(self, choices: list[_Choice]) -> EngineError | None:
         for choice in choices:
             reason = choice.finish_reason
-            if reason and not is_finish(reason):
-                return EngineError(f"The engine gave the answer up ({reason[:_MOST_CHARACTERS]}).")
+            if reason and (said := giving_up(reason)):
+                return EngineError(f"The engine {said}.")
             self._open[choice.index] = not reason and self._open.get(choice.index, True)
             self.any_over = self.any_over or bool(reason)
         return None

@@ -41,6 +41,12 @@ def test_an_answer_that_its_engine_gave_up_is_none(reason: str) -> None:
         Answer().feed_whole(completion)
 
 
+def test_of_a_finish_reason_without_end_an_error_says_the_beginning() -> None:
+    with pytest.raises(EngineError) as caught:
+        Answer().feed_whole({"choices": [{"message": {"content": "half"}, "finish_reason": "x" * 100_000}]})
+    assert len(caught.value.message) < 1000
+
+
 def called(index: int | None, identity: str | None, name: str | None, arguments: Any) -> dict[str, Any]:
     return {"tool_calls": [{"index": index, "id": identity, "function": {"name": name, "arguments": arguments}}]}
 

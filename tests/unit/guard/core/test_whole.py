@@ -53,6 +53,13 @@ def test_an_answer_that_its_engine_gave_up_is_rerun_whole_or_streamed(reason: st
     assert [choice["finish_reason"] for each in sent for choice in each["choices"]] == [None]
 
 
+def test_of_a_finish_reason_without_end_a_defect_says_the_beginning() -> None:
+    guard = WholeGuard(GuardConfig(), body := tools_request(3))
+    message = {"content": "On"}
+    guard.check({**answer_of(body, CLEAN), "choices": [{"index": 0, "message": message, "finish_reason": "x" * 10**5}]})
+    assert len(str(guard.guard.verdicts[0].defects)) < 1000
+
+
 def test_when_no_pool_is_right_the_client_gets_an_error_or_the_marked_original() -> None:
     body = tools_request(3)
     bad = answer_of(body, SimSettings(faults={"truncated_string": 1.0}))

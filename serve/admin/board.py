@@ -78,6 +78,7 @@ def _pools(snapshots: Iterable[Mapping[str, Any]]) -> dict[PoolName, tuple[dict[
             plain = {key: pool[key] for key in ("model", "pool", "kind", "may_sleep", "slots")}
             plain["facts"] = {key: value for key, value in pool.get("facts", {}).items() if value is not None}
             row, engines = rows.setdefault(name, ({**plain, "held": 0, "waiting": 0}, set()))
+            row["slots"] = pool["slots"] if row["slots"] is None else row["slots"]
             row["held"] += pool["held"]
             row["waiting"] += pool["waiting"]
             engines |= {engine["url"] for engine in pool["engines"]}

@@ -59,6 +59,10 @@ def test_what_gateway_replicas_hold_adds_up_and_what_they_share_does_not() -> No
     assert (row["slots"], row["held"], row["waiting"], row["engines"]) == (8, 7, 1, 1)
 
 
+def test_slots_that_one_replica_does_not_know_yet_are_those_that_another_knows() -> None:
+    assert only({"new": snapshot(pool(slots=None)), "old": snapshot(pool())})["slots"] == 8
+
+
 def test_silent_replicas_are_named_and_different_policies_too() -> None:
     refused = {"digest": "d2", "refused_update": "policy.mode: nonsense"}
     reply = board({"a": snapshot(), "b": snapshot(policy=refused)}, ["c"], {}, History())

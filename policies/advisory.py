@@ -32,7 +32,7 @@ _PARSED = 1024  # conditions and versions that are kept parsed: an explanation t
 _SCHEMA = Path(__file__).parent / "advisories" / "schema.json"
 MOST_BYTES = 2**20  # of a file
 _TEXTS = frozenset({"title", "summary", "text", "source", "finding", "claim"})  # of a document
-_EFFECTS = {"speculative": "forbid", "opt_out": "allow", "standard": "allow"}
+EFFECTS = {"speculative": "forbid", "opt_out": "allow", "standard": "allow"}
 _HINTS = {
     "'scope_reason' is a required property": (
         ": `affects` names a family or a model's version; name the broken part instead, or say why it can't be named"
@@ -154,7 +154,7 @@ def parse_advisory(document: Any, name: str) -> Advisory:
         summary=" ".join(document["summary"].split()),
         affects=tuple(document["affects"]),
         unsafe=tuple(document["unsafe"]),
-        effects={**_EFFECTS, **document.get("effects", {})},
+        effects={**EFFECTS, **document.get("effects", {})},
         cures=tuple(Cure(cure["text"], cure.get("change", {})) for cure in document["cures"]),
         evidence=tuple(_evidence(values) for values in document["evidence"]),
         refuted=tuple(document.get("refuted", ())),
@@ -176,7 +176,7 @@ def unreadable(name: str, problem: str) -> Advisory:
         severity="critical",
         affects=({},),
         unsafe=("any",),
-        effects=_EFFECTS,
+        effects=EFFECTS,
         cures=(Cure("Fix the file; `specgate doctor` names the fault.", {}),),
         problem=problem,
     )

@@ -6,7 +6,7 @@ from typing import Any
 
 from packaging.version import Version
 
-from policies.advisory import Advisory, Cure, is_newer
+from policies.advisory import EFFECTS, Advisory, Cure, is_newer
 
 _SIMULATED = "sim"  # the simulated engine does what its settings say
 MAX_AGE_DAYS = 45  # a monthly round, half a month late
@@ -105,7 +105,7 @@ def _about_drafts(
     """Returns what speaks against all drafts that somebody could take for right: of calls, JSON and numbers."""
     return Advisory(
         name, title, summary, status, "medium", affects, ("tools", "json", "logprobs"),
-        effects={"speculative": "forbid", "opt_out": "allow", "standard": "allow"},
+        effects=EFFECTS,
         cures=tuple(Cure(text, {}) for text in cures),
     )  # fmt: skip
 

@@ -8,7 +8,6 @@ from starlette.types import ASGIApp
 
 from serve.access.principal import NOBODY, Authenticate, Principal
 from serve.access.token import without_secrets
-from serve.config.exposure import is_address
 from serve.dialects.api import refusal
 from serve.errors import (
     CrossSiteError,
@@ -19,6 +18,7 @@ from serve.errors import (
     RouteNotFoundError,
 )
 from serve.http1.asgi import Receive, Scope, Send
+from serve.http1.resolver import is_address
 from serve.proxy.headers import request_headers, request_id_of
 
 _HOST = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([^\[\]:/?#@\s]+))(?::\d*)?")

@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from hashlib import sha256
 from typing import Any
-from urllib.parse import urlsplit
 
 from serve.admin.board import board
 from serve.admin.history import PERIOD_S, History, PoolName
@@ -95,11 +94,10 @@ async def metrics_of(endpoint: Endpoint) -> str:
 
 async def reachable(url: str) -> bool:
     """Returns True if somebody listens at an URL's host and port."""
-    parts = urlsplit(url)
-    port = parts.port or (443 if parts.scheme == "https" else 80)
+    origin = Origin.of(url)
     try:
         async with asyncio.timeout(_CONNECT_TIMEOUT_S):
-            _, writer = await asyncio.open_connection(parts.hostname, port)
+            _, writer = await asyncio.open_connection(origin.host, origin.port)
     except OSError:
         return False
     writer.close()

@@ -42,15 +42,6 @@ def open_gateway(access: AccessConfig, host: str | None) -> str | None:
     return OPEN_GATEWAY.format(host=host)
 
 
-def is_address(host: str) -> bool:
-    """Returns True for an IP address, as opposed to a name."""
-    try:
-        ip_address(host)
-    except ValueError:
-        return False
-    return True
-
-
 def is_loopback(host: str) -> bool:
     """Returns True for an address that only this machine reaches."""
     try:

@@ -27,6 +27,7 @@ from serve.errors import ConfigError
 # What configurations of other programs have, which `serve.discovery` reads.
 OF_LITELLM = "model_list"
 OF_ROUTERS = ("static_backends", "static_models", "routerSpec")
+REACHED_AT = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # where a machine reaches what listens on all its addresses
 # Facts that engines may tell: all but what only an operator says.
 _LEARNABLE = frozenset(field.name for field in dataclasses.fields(PoolFacts)) - {
     "model", "pool", "kind", "proven", "canary_share", "qualification",
@@ -100,7 +101,7 @@ class AdminConfig(_Strict):
     @property
     def url(self) -> str:
         """The admin API's base URL, as somebody on the same machine reaches it."""
-        host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.host, self.host)
+        host = REACHED_AT.get(self.host, self.host)
         scheme = "http" if self.tls_certfile is None else "https"
         return f"{scheme}://{f'[{host}]' if ':' in host else host}:{self.port}"
 

@@ -51,7 +51,7 @@ class Addresses:
         Raises:
             OSError: It has none, or nobody knows.
         """
-        if _is_address(host):
+        if is_address(host):
             return (host,)
         known = self._known.get(host)
         began_s, lookup = self._under_way.get(host) or self._begin(host)
@@ -94,9 +94,10 @@ class Addresses:
 ADDRESSES = Addresses()  # the resolver is the process's, too
 
 
-def _is_address(host: str) -> bool:
+def is_address(host: str) -> bool:
+    """Returns True for an IP address, as opposed to a name."""
     try:
-        ip_address(host.partition("%")[0])
+        ip_address(host)
     except ValueError:
         return False
     return True

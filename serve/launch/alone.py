@@ -13,7 +13,7 @@ from pathlib import Path
 import uvloop
 
 from serve.admin.deployment import AdminApi
-from serve.config.gateway import GatewayConfig
+from serve.config.gateway import REACHED_AT, GatewayConfig
 from serve.config.pool import HOSTED
 from serve.errors import ConfigError
 from serve.gateway.ingress import GatewayReplica
@@ -25,7 +25,6 @@ from serve.shared.link import LocalLink
 log = logging.getLogger("ray.serve.specgate.gateway")
 
 _LOOK_S = 0.05
-_ITSELF = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # where a machine reaches what listens on all its addresses
 _IN_PLACE = frozenset({"policy"})  # what changes without a restart; keys and advisories are watched anyway
 
 
@@ -136,7 +135,7 @@ async def serve_alone(
     async with gateway_alone(config, host, port, written) as gateway:
         say(f"specgate listens on {url_of(host, port)}; models: {', '.join(config.models)}. Press Ctrl-C to stop.")
         say(f"Look at it: {config.admin.url} (the admin API)")
-        say(f"Try it: specgate connect curl --url {url_of(_ITSELF.get(host, host), port)}")
+        say(f"Try it: specgate connect curl --url {url_of(REACHED_AT.get(host, host), port)}")
         while not orders.drain.is_set():
             waits = [asyncio.create_task(orders.drain.wait()), asyncio.create_task(orders.reload.wait())]
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)

@@ -1,12 +1,11 @@
 """Attributes of a request's span and its attempts', by conventions' names where there are any; only where traced."""
 
-from urllib.parse import urlsplit
-
 import msgspec
 from msgspec import Raw
 from opentelemetry.trace import Span
 
 from policies import Candidate, Decision
+from serve.http1.connection_pool import Origin
 from serve.limits.answer_meter import AnyMeter
 from serve.proxy.routed_request import RoutedRequest
 from serve.proxy.upstream import UpstreamResponse
@@ -41,12 +40,12 @@ def attempt_attributes(
     request: RoutedRequest, candidate: Candidate, url: str, kind: str, number: int
 ) -> dict[str, Attribute]:
     """Returns what is known of an attempt before it is sent. `number` counts from 1, reruns included."""
-    address = urlsplit(url)
+    origin = Origin.of(url)
     attributes: dict[str, Attribute] = {
         "gen_ai.provider.name": _PROVIDERS[kind],
         "gen_ai.request.model": request.decision.model,
-        "server.address": address.hostname or "",
-        "server.port": address.port or {"https": 443}.get(address.scheme, 80),
+        "server.address": origin.host,
+        "server.port": origin.port,
         "specgate.pool": candidate.pool,
         "specgate.speculative": candidate.speculative,
         "specgate.attempt": number,

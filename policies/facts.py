@@ -163,7 +163,16 @@ def common(facts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 def _agreed(name: str, values: Sequence[Any]) -> Any:
     if all(value == values[0] for value in values):
         return values[0]
-    return common([value or {} for value in values]) if name == "settings" else _NOT_KNOWN.get(name)
+    if name == "settings":
+        return common([value or {} for value in values])
+    if name == "engine_version" and all(values) and len(versions := set(map(without_build, values))) == 1:
+        return versions.pop()
+    return _NOT_KNOWN.get(name)
+
+
+def without_build(version: str) -> str:
+    """Returns an engine's version without what tells its local builds apart: each of them is that version."""
+    return version.partition("+")[0]
 
 
 def engine_of(name: str) -> str:

@@ -6,11 +6,11 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from policies.facts import UNKNOWN, fact_of_text, method_of
+from policies.facts import UNKNOWN, common, fact_of_text, method_of, without_build
 from serve.config.gateway import GatewayConfig
 from serve.config.pool import ModelConfig, PoolConfig
 from serve.discovery.described import contradiction, stated_findings
-from serve.discovery.finding import Finding, Findings, FoundEngine, facts_of, known, shared
+from serve.discovery.finding import Finding, Findings, FoundEngine, facts_of, known
 from serve.errors import ConfigError
 
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9._/-]+")
@@ -252,7 +252,7 @@ def _unlike(pool: PoolConfig, engines: Sequence[FoundEngine]) -> Iterator[str]:
     """Yields in what the engines of one pool differ that nobody has settled by hand."""
     for name in ("engine", "engine_version", "method"):
         told = {engine.url: facts_of(engine.findings).get(name) for engine in engines}
-        if name not in pool.facts and len(set(told.values())) > 1:
+        if name not in pool.facts and len({without_build(str(value)) for value in told.values()}) > 1:
             each = ", ".join(f"{value} at {url}" for url, value in told.items())
             yield f"its engines are not alike: {name} is {each}; make a pool of each kind"
 
@@ -267,8 +267,8 @@ def _of_model(model: ModelConfig, engines: Sequence[FoundEngine]) -> dict[str, A
 
 
 def _of_pool(name: str, model: ModelConfig, pool: PoolConfig, engines: Sequence[FoundEngine]) -> dict[str, Any]:
-    facts = [facts_of(engine.findings) for engine in engines]
-    alike = shared(facts)
+    told = common([facts_of(engine.findings) for engine in engines])
+    alike = {name: value for name, value in told.items() if value is not None}
     settings = {**(alike.get("settings") or {}), **(pool.facts.get("settings") or {})}
     whole = {**alike, **pool.facts, **({"settings": settings} if settings else {})}
     completed: dict[str, Any] = {"facts": whole}

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from policies.facts import TOLD
+from policies.facts import TOLD, without_build
 
 Confidence = Literal["certain", "stated", "likely", "unknown"]
 
@@ -51,9 +51,9 @@ def known(findings: Findings, name: str) -> Any:
 
 
 def is_same(name: str, stated: Any, found: Any) -> bool:
-    """Returns whether a fact is what is stated. Builds of one version are that version."""
+    """Returns whether a fact is what is stated."""
     said, told = (str(each).strip().lower() for each in (stated, found))
-    return told == said or (name == "engine_version" and told.partition("+")[0] == said.partition("+")[0])
+    return told == said or (name == "engine_version" and without_build(told) == without_build(said))
 
 
 def facts_of(findings: Findings) -> dict[str, Any]:

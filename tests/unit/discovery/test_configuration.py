@@ -7,7 +7,7 @@ import pytest
 from policies import PolicyError
 from serve.config.compiled_policy import compile_for
 from serve.config.gateway import GatewayConfig
-from serve.discovery.configuration import StatedFact, models_of
+from serve.discovery.configuration import StatedFact, complete, models_of
 from serve.discovery.finding import Finding, FoundEngine
 from serve.errors import ConfigError
 
@@ -35,6 +35,13 @@ def test_equal_engines_share_a_pool_and_others_have_their_own() -> None:
 def test_versions_do_not_share_a_pool() -> None:
     pools = models_of([STANDARD, engine("http://b", speculates=False, engine_version="0.33.0")])["m"]["pools"]
     assert list(pools) == ["standard", "standard-2"]
+
+
+def test_builds_of_one_version_may_be_in_one_pool() -> None:
+    args = {"models": {"m": {"pools": {"p": {"kind": "remote", "urls": ["http://a", "http://b"]}}}}}
+    engines = [STANDARD, engine("http://b", speculates=False, engine_version="0.32.0+cu129")]
+    whole = complete(args, GatewayConfig.parse(args), {("m", "p"): engines})
+    assert whole["models"]["m"]["pools"]["p"]["facts"]["engine_version"] == "0.32.0"
 
 
 def test_an_engine_that_serves_the_weights_under_another_name_is_a_pool_of_the_same_model() -> None:

@@ -236,6 +236,9 @@ def test_sglangs_algorithms_are_methods(name, method):
         ({"method": None}, {}, {"method": UNKNOWN}),
         ({"settings": {"a": 1, "b": 2}}, {"settings": {"a": 1, "b": 3}}, {"settings": {"a": 1, "b": None}}),
         ({"settings": {"a": 1}}, {}, {"settings": {"a": None}}),
+        ({"engine_version": "1.2+cu129"}, {"engine_version": "1.2+cpu"}, {"engine_version": "1.2"}),
+        ({"engine_version": "1.2+cu129"}, {"engine_version": "1.3+cu129"}, {"engine_version": None}),
+        ({"engine_version": "1.2"}, {}, {"engine_version": None}),
     ],
 )
 def test_what_engines_of_one_pool_do_not_tell_alike_is_not_known(one, other, both):

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from policies import PoolFacts
+from policies.facts import UNKNOWN, method_of
 from policies.model_families import short_name, variant_of
 from policies.vllm_options import KNOWN, full_names
 from serve.config.gateway import GatewayConfig
@@ -96,7 +97,8 @@ def _shared(model: ModelConfig, pool_name: str, pool: PoolConfig) -> Iterator[st
         if name == pool_name:
             return
         shared = set(pool.addresses) & set(other.addresses)
-        if shared and pool.facts.get("method") != other.facts.get("method"):
+        methods = {method_of(str(each.facts.get("method", UNKNOWN))) for each in (pool, other)}
+        if shared and len(methods) > 1:
             yield (
                 f"it and the pool {name} have the same engine, {min(shared)}, and state different methods of it; an "
                 "engine drafts or does not: correct the url of one of them"

@@ -7,6 +7,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from policies.facts import UNKNOWN
+from policies.facts import engine_of as plain_name
 from policies.vllm_options import full_names
 from serve.config.guard import GuardConfig
 from serve.config.model_names import STAR
@@ -206,8 +207,8 @@ class PoolConfig(_Strict):
 
 
 def engine_of(pool: PoolConfig) -> str:
-    """Returns the kind of engine that a pool has, as far as its configuration says."""
-    return "vllm" if pool.kind == "vllm" else str(pool.facts.get("engine", pool.kind))
+    """Returns the kind of engine that a pool has, in the advisories' words, as far as its configuration says."""
+    return "vllm" if pool.kind == "vllm" else plain_name(str(pool.facts.get("engine", pool.kind)))
 
 
 def check_url(url: str) -> None:

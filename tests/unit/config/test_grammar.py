@@ -10,7 +10,7 @@ import pytest
 
 from serve.config.gateway import GatewayConfig
 from serve.config.grammar import grammar_findings, thinking_default
-from serve.config.pool import ModelConfig
+from serve.config.pool import ModelConfig, engine_of
 from serve.errors import ConfigError
 
 
@@ -30,6 +30,12 @@ def test_auto_is_the_default_and_becomes_the_grammar_that_is_found() -> None:
     remote = {"kind": "remote", "url": "http://e:1", "served_name": "Qwen/Qwen3-8B"}
     assert model_of(pool=remote).grammar == "hermes"
     assert model_of(pool={**remote, "served_name": "x", "facts": {"tool_parser": "kimi_k2"}}).grammar == "kimi_k2"
+
+
+@pytest.mark.parametrize("name", ["vLLM", "SGLang"])
+def test_an_engine_hands_on_raw_text_however_its_name_is_written(name: str) -> None:
+    model = model_of("kimi-k2", {"kind": "remote", "url": "http://e:1", "parse": "gateway", "facts": {"engine": name}})
+    assert engine_of(model.pools["standard"]) == name.lower()
 
 
 def test_the_architecture_of_a_local_folder_is_evidence(tmp_path: Path) -> None:

@@ -43,7 +43,10 @@ def test_a_pair_is_wrong_when_the_drafter_is_for_another_series_or_version(famil
     assert (wrong_pair(facts) is not None) is wrong
 
 
-@pytest.mark.parametrize(("methods", "wrong"), [(("none", "eagle3"), True), (("none", "none"), False)])
+@pytest.mark.parametrize(
+    ("methods", "wrong"),
+    [(("none", "eagle3"), True), (("none", "none"), False), (("mtp", "qwen3_next_mtp"), False)],
+)
 def test_one_engine_in_two_pools_has_one_method(methods, wrong):
     pools = {name: remote(None, method=name_of) for name, name_of in zip("ab", methods, strict=True)}
     config = GatewayConfig.parse({"models": {"m": {"family": "qwen3", "grammar": "hermes", "pools": pools}}})

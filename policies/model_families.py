@@ -96,6 +96,11 @@ def short_name(path: str) -> str:
     return hub[2] if hub else path.rstrip("/").rsplit("/", 1)[-1]
 
 
+def plain_family(name: str) -> str:
+    """Returns the name of a family, however people write it, as the advisories do: `Kimi-K2` is `kimi-k2`."""
+    return short_name(name).lower()
+
+
 def owner(path: str) -> str:
     """Returns a model's organisation, given as `org/name` or as a folder of the hub's cache; else an empty text."""
     hub = _HUB_FOLDER.search(path) or _HUB_NAME.fullmatch(path)

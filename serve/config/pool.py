@@ -8,6 +8,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validat
 
 from policies.facts import UNKNOWN
 from policies.facts import engine_of as plain_name
+from policies.model_families import plain_family
 from policies.vllm_options import full_names
 from serve.config.guard import GuardConfig
 from serve.config.model_names import STAR
@@ -268,7 +269,7 @@ class ModelConfig(_Strict):
         shadow: The candidate among its pools, if it has one (docs/how-to/try-a-candidate.md).
     """
 
-    family: str = UNKNOWN
+    family: Annotated[str, AfterValidator(plain_family)] = UNKNOWN
     version: str | None = None
     quantization: str | None = None
     hybrid: bool = False

@@ -44,6 +44,13 @@ def test_builds_of_one_version_may_be_in_one_pool() -> None:
     assert whole["models"]["m"]["pools"]["p"]["facts"]["engine_version"] == "0.32.0"
 
 
+@pytest.mark.parametrize("family", ["qwen3", "Qwen3", "Qwen/Qwen3"])
+def test_a_family_may_be_written_as_the_weights_are_called(family: str) -> None:
+    args = {"models": {"m": {"family": family, "pools": {"p": {"kind": "remote", "url": "http://a"}}}}}
+    found = {("m", "p"): [engine("http://a", speculates=False, family="qwen3")]}
+    assert complete(args, GatewayConfig.parse(args), found)["models"]["m"]["pools"]["p"]["facts"]["method"] == "none"
+
+
 def test_an_engine_that_serves_the_weights_under_another_name_is_a_pool_of_the_same_model() -> None:
     models = models_of([STANDARD, engine("http://b", ("/w",), speculates=True)])
     assert list(models) == ["m"]

@@ -15,7 +15,7 @@ import msgspec
 from serve.config.rate_limits import TOKENS_PER_IMAGE
 from serve.errors import EngineError, encode_json
 from serve.guard.core import LIVE_NOTE, stop_of
-from serve.stream.ending import INCOMPLETE, finish_of, giving_up, is_finish
+from serve.stream.ending import INCOMPLETE, finish_of, gave_up, is_finish
 
 REASONING = "reasoning"
 TEXT = "text"
@@ -92,8 +92,8 @@ class Answer:
         texts: dict[str, str] = {}
         for kind, text in self._feed(completion, "message"):
             texts[kind] = texts.get(kind, "") + text
-        if said := giving_up(self.finish_reason):
-            raise EngineError(f"The engine {said}.")
+        if self.finish_reason and not is_finish(self.finish_reason):
+            raise EngineError(f"The engine {gave_up(self.finish_reason)}.")
         return texts
 
     def check_ended(self) -> None:

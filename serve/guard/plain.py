@@ -39,7 +39,7 @@ from serve.request.beside import beside
 from serve.request.completion import CHAT_PATH, TEXT_PATH, parse
 from serve.request.continuation import CannotResumeError, continuation, obstacle, tokenizing
 from serve.request.patch import BodyPatch
-from serve.stream.ending import INCOMPLETE, End, Ending, error_around, error_in, giving_up
+from serve.stream.ending import INCOMPLETE, End, Ending, error_around, error_in, gave_up, is_finish
 from serve.stream.frame import ARGUMENTS, TEXTS, Frame, FrameReader
 from serve.stream.line import Check, Kept
 from serve.stream.parsed import RawChoice
@@ -562,5 +562,7 @@ def first_choice(chunk: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def given_up(chunk: Mapping[str, Any], choice: Mapping[str, Any]) -> EngineError | None:
     """Returns why an engine gives an answer up in a chunk and its first choice; None for a part of it."""
-    said = giving_up(choice.get("finish_reason"))
-    return error_in(chunk) or (EngineError(f"The engine {said}.") if said else None)
+    reason = choice.get("finish_reason")
+    if reason and not is_finish(reason):
+        return error_in(chunk) or EngineError(f"The engine {gave_up(reason)}.")
+    return error_in(chunk)

@@ -55,9 +55,9 @@ def is_finish(reason: Any) -> bool:
     return isinstance(reason, str) and reason.lower() in _FINISHED
 
 
-def giving_up(reason: Any) -> str:
-    """Returns in words what a finish reason says that stands for no end; nothing for one that does, or for none yet."""
-    return "" if not reason or is_finish(reason) else f"gave the answer up ({str(reason)[:_MOST_CHARACTERS]})"
+def gave_up(reason: Any) -> str:
+    """Returns in words what an engine did that gives a finish reason which stands for no end."""
+    return f"gave the answer up ({str(reason)[:_MOST_CHARACTERS]})"
 
 
 def finish_of(reason: str) -> str:
@@ -301,8 +301,8 @@ class Ending:
     def _end(self, choices: list[_Choice]) -> EngineError | None:
         for choice in choices:
             reason = choice.finish_reason
-            if reason and (said := giving_up(reason)):
-                return EngineError(f"The engine {said}.")
+            if reason and not is_finish(reason):
+                return EngineError(f"The engine {gave_up(reason)}.")
             self._open[choice.index] = not reason and self._open.get(choice.index, True)
             self.any_over = self.any_over or bool(reason)
         return None

@@ -17,7 +17,7 @@ from serve.guard.core.client_view import ClientView, Delta, Step, chunks_of
 from serve.guard.core.expectation import Expectation
 from serve.guard.core.live_prefix import sound_part
 from serve.guard.core.verdict import Outcome, Severity, Verdict, delivered_at_last, tolerated
-from serve.stream.ending import finish_of, giving_up
+from serve.stream.ending import finish_of, gave_up, is_finish
 from serve.stream.frame import ARGUMENTS, TextPlace, lone_delta
 
 Chunk = dict[str, Any]
@@ -313,8 +313,8 @@ class Guard:
         if not view.first:
             delta = view.renamed(delta)
         reason = choice.get("finish_reason") or None  # some servers write "" for null
-        if reason is not None and (said := giving_up(reason)):
-            self._attempt.fail(Outcome.FAILED, f"the engine {said}")
+        if reason is not None and not is_finish(reason):
+            self._attempt.fail(Outcome.FAILED, f"the engine {gave_up(reason)}")
             reason = None
         elif reason is not None:
             reason = finish_of(reason)

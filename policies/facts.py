@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 
 from policies.errors import PolicyError
-from policies.model_families import plain_family
+from policies.model_families import plain_family, plain_variant
 from policies.qualification import Qualification
 
 Scalar = str | int | float | bool | None
@@ -134,7 +134,7 @@ def checked(where: str, facts: Mapping[str, Any]) -> dict[str, Any]:
         raise PolicyError(f"{where}: the fact settings is a mapping of names to values, not {settings!r}")
     if settings:
         stated["settings"] = {str(name).replace("-", "_"): value for name, value in settings.items()}
-    for name, plain in (("engine", engine_of), ("family", plain_family)):
+    for name, plain in (("engine", engine_of), ("family", plain_family), ("quantization", plain_variant)):
         if name in stated:
             stated[name] = plain(str(stated[name]))
     return _with_method(stated)

@@ -90,6 +90,12 @@ def variant_of(text: str) -> str:
     return next((name for name, marks in _VARIANTS if any(mark in text for mark in marks)), "none")
 
 
+def plain_variant(name: str) -> str:
+    """Returns the usual name of a variant, however it is called: `FP8` is `fp8`, and `modelopt_fp4` is `nvfp4`."""
+    plain = name.lower()
+    return next((usual for usual, names in _VARIANTS if plain in names), plain)
+
+
 def short_name(path: str) -> str:
     """Returns a model's own name, given as `org/name`, as a folder or as a folder of the hub's cache."""
     hub = _HUB_FOLDER.search(path)

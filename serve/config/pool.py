@@ -8,7 +8,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validat
 
 from policies.facts import UNKNOWN
 from policies.facts import engine_of as plain_name
-from policies.model_families import plain_family
+from policies.model_families import plain_family, plain_variant
 from policies.vllm_options import full_names
 from serve.config.guard import GuardConfig
 from serve.config.model_names import STAR
@@ -271,7 +271,7 @@ class ModelConfig(_Strict):
 
     family: Annotated[str, AfterValidator(plain_family)] = UNKNOWN
     version: str | None = None
-    quantization: str | None = None
+    quantization: Annotated[str, AfterValidator(plain_variant)] | None = None
     hybrid: bool = False
     grammar: GrammarName = AUTO
     thinking: bool | None = None

@@ -62,6 +62,17 @@ def remote(name, **facts):
     return {"kind": "remote", "url": "http://h:1", "served_name": name, "facts": {"method": "none", **facts}}
 
 
+@pytest.mark.parametrize(
+    ("said", "variant"), [("FP8", "fp8"), ("modelopt_fp4", "nvfp4"), ("NVFP4", "nvfp4"), ("int8", "int8")]
+)
+def test_a_variant_counts_however_it_is_called(said, variant):
+    pools = {"a": remote(f"org/Kimi-K2.6-{variant}"), "b": remote(None, quantization=said)}
+    model = {"family": "kimi-k2", "version": "2.6", "quantization": said, "pools": pools}
+    config = GatewayConfig.parse({"models": {"m": {**model, "grammar": "kimi_k2"}}})
+    assert list(contradictions(config)) == []
+    assert [facts.quantization for facts in config.pool_facts()] == [variant, variant]
+
+
 def test_a_wrong_pair_says_what_it_breaks_and_what_to_do():
     spec = {"method": "eagle3", "model": "org/kimi-k2.6-eagle3", "num_speculative_tokens": 3}
     (text,) = found({"engine_args": {"model": "org/Kimi-K2.5", "speculative-config": spec}}, version="2.5")

@@ -3,6 +3,7 @@
 import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -35,6 +36,13 @@ _STARTS = re.compile(r"\b(vllm|sglang) serve\b|-m\s*(vllm|sglang)\.|\b(docker|po
 _RUNS_CONTAINER = re.compile(r"\b(docker|podman|nerdctl)\b.*\brun\b")
 _OPEN = re.compile(r"[$`]")
 _QUOTE = re.compile("[\"']")
+_ARRAY = re.compile(
+    r"""^\s*(?:(?:declare|local|readonly|typeset)\s+(?:-\w+\s+)*)?(?P<name>\w+)=\((?P<words>"""
+    r"""(?:\$\([^()]*\)|[^()'"#\\]|\\.|'[^']*'|"(?:[^"\\]|\\.)*"|\#[^\n]*)*)\)""",
+    re.MULTILINE | re.DOTALL,
+)
+_ADDED_TO = re.compile(r"\b(\w+)\+=\(")
+_WHOLE_ARRAY = re.compile(r"""["']?\$\{(\w+)\[[@*]\]\}["']?""")
 _APOSTROPHE = re.compile(r"(?<=\w)'(?=\w)")  # of prose that names a command
 _RELEASE = "vllm"  # of its documentation: `helm install vllm vllm/vllm-stack`
 
@@ -386,7 +394,7 @@ def _words_of_values(model: Mapping[str, Any]) -> Iterator[str]:
 def _of_script(text: str, source: str) -> Description:
     """Reads each command of a script, or of a unit of systemd, that starts an engine or a router."""
     found = Description()
-    lines = re.sub(r"\\\s*\n", " ", text).splitlines()
+    lines = _with_arrays(re.sub(r"\\\s*\n", " ", text)).splitlines()
     if "[Container]" in lines:
         lines = [_of_quadlet(lines)]
     own = _assigned(lines)
@@ -408,6 +416,24 @@ def _of_script(text: str, source: str) -> Description:
         if command is not None:
             found += _at(command, *_place_outside(line, words, _port(command)), source)
     return found
+
+
+def _with_arrays(text: str) -> str:
+    """Returns a script with an array's words where it is used. What is added to it later, mostly under a condition, is
+    not known.
+    """
+    arrays: dict[str, list[str]] = {}
+    for match in _ARRAY.finditer(text):
+        with suppress(ValueError):
+            arrays.setdefault(match["name"], []).append(shlex.join(shlex.split(match["words"], comments=True)))
+    added_to = frozenset(_ADDED_TO.findall(text))
+
+    def words(match: re.Match[str]) -> str:
+        given = arrays.get(match[1], ())
+        return given[0] + (' "$@"' if match[1] in added_to else "") if len(given) == 1 else match[0]
+
+    used = _WHOLE_ARRAY.sub(words, _ARRAY.sub("", text))
+    return _WHOLE_ARRAY.sub(words, used)  # one array may be a part of another
 
 
 def _with_their_ends(lines: Sequence[str]) -> Iterator[str]:

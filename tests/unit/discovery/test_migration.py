@@ -231,6 +231,36 @@ vllm serve g/h --port 8103
     assert (facts["method"], facts["drafter"], facts["num_speculative_tokens"]) == ("eagle3", "org/drafter", 3)
 
 
+ARRAYS = """\
+MODEL="${MODEL:-a/b}"
+declare -a COMMON=(--tensor-parallel-size 2 --tool-call-parser hermes)
+args=(
+  serve "$MODEL" --port 8100  # where nginx expects it
+  --speculative-config "{\\"method\\":\\"mtp\\",\\"num_speculative_tokens\\":2}"
+  # --enforce-eager
+  "${COMMON[@]}"
+)
+echo "vllm ${args[*]}"
+[ -n "$EXTRA" ] && more+=($EXTRA)
+exec vllm "${args[@]}" > "$LOG" 2>&1
+"""
+
+
+def test_the_words_of_a_scripts_arrays_belong_to_the_command() -> None:
+    (engine,) = engines(ARRAYS).values()
+    assert engine.url == "http://127.0.0.1:8100"
+    assert engine.command is not None
+    assert engine.command.model == "a/b"
+    facts = stated_by(engine.command)
+    assert (facts["method"], facts["num_speculative_tokens"], facts["tool_parser"]) == ("mtp", 2, "hermes")
+
+
+def test_options_that_a_script_adds_to_an_array_are_not_known() -> None:
+    (engine,) = engines(ARRAYS.replace("more+=", "args+=").replace("--speculative-config", "--x-config")).values()
+    assert engine.command is not None
+    assert stated_by(engine.command)["method"] == "unknown"
+
+
 def test_a_variable_that_a_script_sets_twice_is_not_known() -> None:
     text = "if big; then\n  PORT=1\nelse\n  PORT=2\nfi\nvllm serve a/b --port $PORT\n"
     assert list(engines(text)) == [None]

@@ -28,6 +28,8 @@ RETIRED_MODULES = {
         guarded guarding history in_place ingress integrity leases live_policy local pieces protocol quarantine_actor
         relay reservations router sieve sse upstream verdicts
     """,
+    "serve.access": "rights",
+    "serve.config": "layers names",
     "serve.engine": "checks scheduler sim_replica vllm_host vllm_parsers vllm_plugin vllm_tokenizer",
     "serve.gateway": "explanation",
     "serve.guard": "answer judgement",
@@ -35,7 +37,7 @@ RETIRED_MODULES = {
     "serve.load": "trials",
     "serve.quarantine": "judge",
     "serve.tokenizer": "escaping guard kimi",
-    "policies": "turns",
+    "policies": "model_names turns",
 }
 RETIRED_WORDS = re.compile(r"\b(anew|sieve|judgements?|wish(?:es)?|twins?|glance)\b", re.IGNORECASE)
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Any
 from unicodedata import normalize
 
@@ -31,14 +31,15 @@ _PROGRAMS = """
 """
 
 _WHOLE = re.compile(rf"[\w./\\:@#+~%?&={_LIKE_ASCII}-]+")
-_IN_LINE = re.compile(r"[^\s\"'`<>|;&(),=\[\]{}*$]{5,256}")
-_OPAQUE_IN_LINE = re.compile(r"(?=.*\d)(?=.*[A-Za-z])[\w-]{8,64}")
+_IN_LINE = re.compile(r"(?:sha256:)?([^\s\"'`<>|;&(),=\[\]{}*$]{5,256})")
+_OPAQUE_IN_LINE = re.compile(r"(?=.*\d)(?=.*[A-Za-z])[\w-]{8,66}")
 _OPAQUE_IN_TEXT = re.compile(
-    r"(?<![\w./+-])(?=[\w-]*\d)(?=[\w-]*[A-Za-z])(?:[A-Za-z0-9_-]{12,48}|[\da-f]{49,64})(?![\w/+=-]|\.\w)"
+    r"(?<![\w./+-])(?=[\w-]*\d)(?=[\w-]*[A-Za-z])(?:[A-Za-z0-9_-]{12,48}|[\da-f]{49,66})(?![\w/+=-]|\.\w)"
 )
 # What stands between the words of ASCII that it looks at, each to a space; the words are found faster so.
 _BETWEEN_WORDS = str.maketrans({sign: " " for sign in map(chr, range(128)) if not (sign.isalnum() or sign in "_./+=-")})
 _LEAST_OPAQUE_CHARS = 12
+_PATCHED = re.compile(r"^(?:\*\*\* (?:Update|Delete) File: |--- a/)([^\t\r\n]+)", re.MULTILINE)  # a file that is there
 _DIGIT = re.compile(r"\d")
 _DIGITS_OR_NONE = re.compile(r"\d+|\D+")
 # A line of a file: of a list, a comment, an assignment, or with a lock file's digest.
@@ -88,9 +89,9 @@ def names_in(arguments: Any) -> Iterator[str]:
 
 
 def contents_in(arguments: Any) -> int:
-    """Returns how many arguments are a text of a file: several lines, or one that looks so."""
+    """Returns how many texts of files there are: several lines, or one that looks so; an old and a new in a patch."""
     values = arguments.values() if isinstance(arguments, dict) else ()
-    return sum(isinstance(value, str) and _is_content(value) for value in values)
+    return sum(_is_content(value) + _is_patch(value) for value in values if isinstance(value, str))
 
 
 def is_number(text: str) -> bool:
@@ -188,7 +189,8 @@ def _names_of(text: str) -> Iterable[str]:
     if _is_content(text):
         words = (word for word in text.translate(_BETWEEN_WORDS).split() if len(word) >= _LEAST_OPAQUE_CHARS)
         opaque = (name for word in words if _DIGIT.search(word) for name in _OPAQUE_IN_TEXT.findall(word))
-        return (name for name in opaque if _has_random_piece(name) and not _MOMENT.match(name))
+        patched = filter(_is_name, _PATCHED.findall(text)) if _is_patch(text) else ()
+        return chain(patched, (name for name in opaque if _has_random_piece(name) and not _MOMENT.match(name)))
     text = text.strip()
     if setting := _SETTING.fullmatch(text):
         text = setting[1]
@@ -229,6 +231,10 @@ def _is_content(text: str) -> bool:
     if len(text) > _LONG_CHARS or "\n" in text:
         return True
     return text.endswith(_ENDS_FILE_LINE) or _FILE_LINE.match(text) is not None
+
+
+def _is_patch(text: str) -> bool:
+    return "*** Begin Patch" in text or "--- a/" in text
 
 
 def _is_name(text: str) -> bool:

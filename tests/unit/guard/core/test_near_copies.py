@@ -205,6 +205,28 @@ def test_a_name_in_signs_that_nobody_means_is_suspected_although_it_differs_in_m
 
 
 @pytest.mark.parametrize(
+    "patch",
+    [
+        "*** Begin Patch\n*** Update File: {}\n@@\n-a\n+b\n*** End Patch\n",
+        "apply_patch <<'EOF'\n*** Begin Patch\n*** Delete File: {}\n*** End Patch\nEOF\n",
+        "diff --git a/{0} b/{0}\n--- a/{0}\n+++ b/{0}\n@@ -1 +1 @@\n-a\n+b\n",
+    ],
+)
+def test_the_file_that_a_patch_changes_is_a_name_and_one_that_it_adds_may_be_new(patch: str) -> None:
+    path = "serve/guard/core/choice.py"
+    assert suspected(patch.format(path)) is None
+    assert suspected(patch.format("serve/guard/core/choixe.py")) == path
+    assert suspected("*** Begin Patch\n*** Add File: serve/guard/core/choixe.py\n+b\n*** End Patch\n") is None
+
+
+@pytest.mark.parametrize("text", ["docker rmi sha256:{}", "Pull sha256:{} again", "image: sha256:{}\nname: a\n"])
+def test_a_digest_is_a_name_wherever_it_stands(text: str) -> None:
+    digest = "9c2f41ab77d0e4129b55c0ff12ab90de456789019c2f41ab77d0e4129b55c0ff"
+    assert suspected(text.format(digest.replace("e412", "e142", 1)), f"use sha256:{digest} here") == digest
+    assert suspected(text.format(digest), f"use sha256:{digest} here") is None
+
+
+@pytest.mark.parametrize(
     ("name", "source"),
     [
         ("guard/serve/core/choice.py", "serve/guard/core/choice.py"),

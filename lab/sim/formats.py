@@ -76,6 +76,17 @@ def _elements(value: Any) -> str:
     return _text(value)
 
 
+def _gemma(value: Any) -> str:
+    """Returns a value as Gemma 4 writes it: keys bare, strings between quotes of their own."""
+    if isinstance(value, str):
+        return f'<|"|>{value}<|"|>'
+    if isinstance(value, dict):
+        return "{" + ",".join(f"{key}:{_gemma(member)}" for key, member in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ",".join(map(_gemma, value)) + "]"
+    return json.dumps(value)
+
+
 @dataclass(frozen=True, kw_only=True)
 class ToolCallFormat:
     """A tool-call format: the markup around reasoning, content, and a call's name and arguments.
@@ -304,6 +315,16 @@ FORMATS = {
         think_end="[/THINK]",
         closing="[ARGS]",
         special=("[TOOL_CALLS]", "[ARGS]", "[THINK]", "[/THINK]"),
+    ),
+    "gemma4": ToolCallFormat(
+        call_begin="<|tool_call>call:",
+        arg_begin="",
+        arguments=_gemma,
+        call_end="<tool_call|>",
+        think_begin="<|channel>thought\n",
+        think_end="<channel|>",
+        closing="<tool_call|>",
+        special=("<|tool_call>", "<tool_call|>", '<|"|>', "<|channel>", "<channel|>"),
     ),
     "harmony": ToolCallFormat(
         call_begin="<|channel|>commentary to=functions.",

@@ -247,6 +247,10 @@ FAMILIES: tuple[Family, ...] = (
         "MistralForCausalLM Mistral3ForConditionalGeneration MistralLarge3ForCausalLM Ministral3ForCausalLM", "mistral",
         r"\[TOOL_CALLS\]", Thinking({}, start="model", may_think=True),
     ),
+    _family(
+        "gemma4", r"gemma-?4(?:-.*)?", "Gemma4ForConditionalGeneration Gemma4ForCausalLM", "gemma4",
+        r"<\|tool_call>", Thinking({"enable_thinking": _BOOLEAN}, start="model"),
+    ),
 )  # fmt: skip
 _BY_GRAMMAR = {family.grammar: family for family in FAMILIES}
 OUR_PARSER = "specgate_"

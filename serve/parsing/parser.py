@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from serve.parsing.deepseek_dsml import DeepSeekV4, DeepSeekV32, DeepSeekV41
 from serve.parsing.deepseek_v3 import DeepSeekV3, DeepSeekV31
 from serve.parsing.events import Event, Fault, ParsedMessage, Reasoning, Violation, fold
+from serve.parsing.gemma4 import Gemma4
 from serve.parsing.glm import Glm, HyV3, HyV4, Laguna, Ling3
 from serve.parsing.harmony import Harmony
 from serve.parsing.hermes import Hermes
@@ -45,6 +46,7 @@ GRAMMARS: dict[str, type[Prose]] = {
     "kimi_k3": KimiK3,
     "harmony": Harmony,
     "mistral": Mistral,
+    "gemma4": Gemma4,
 }
 
 

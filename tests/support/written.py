@@ -82,5 +82,6 @@ WRITTEN: Mapping[str, str] = {
     "minimax_m3": _minimax_m3(),
     "kimi_k3": _kimi_k3(),
     "mistral": f"[TOOL_CALLS]write_file[ARGS]{SOUND}",
+    "gemma4": f'<|tool_call>call:write_file{{path:<|"|>{PATH}<|"|>,content:<|"|>{CONTENT}<|"|>}}<tool_call|>',
     "harmony": f"<|channel|>commentary to=functions.write_file <|constrain|>json<|message|>{SOUND}<|call|>",
 }

@@ -348,6 +348,24 @@ MISTRAL = Format(
 )  # fmt: skip
 
 
+def gemma4() -> Format:
+    def argument(key: str, value: object) -> str:
+        return f",{key}:" + (f'<|"|>{value}<|"|>' if isinstance(value, str) else str(value))
+
+    def call(city: str, number: int) -> str:
+        return f"<|tool_call>call:get_weather{{{in_tags(argument, city, number)[1:]}}}<tool_call|>"
+
+    return Format(
+        markers=["<|tool_call>", "<tool_call|>", '<|"|>', "<|channel>thought\n", "<|channel>", "<channel|>",
+                 "<|tool_call>call:get_weather{", "city:", ",days:3", '{city:<|"|>', '<|"|>}', "[", "call:x{"],
+        units=r'<\|channel>thought\n|<\|(?:tool_call|")?\|?>|<(?:tool_call|channel)\|>',
+        forms=[call],
+        end_of_thinking="<channel|>",
+        argument=argument,
+        end="}<tool_call|>",
+    )  # fmt: skip
+
+
 def seed_oss() -> Format:
     def tagged(text: str) -> str:
         return re.sub(r"<(/?)(tool_call|think)>", r"<\1seed:\2>", text)
@@ -406,6 +424,7 @@ FORMATS: Mapping[str, Format] = {
     "kimi_k3": kimi_k3(),
     "harmony": HARMONY,
     "mistral": MISTRAL,
+    "gemma4": gemma4(),
 }
 MARKERS = {grammar: form.markers for grammar, form in FORMATS.items()}
 UNIT = re.compile("|".join([*dict.fromkeys(form.units for form in FORMATS.values()), "."]), re.DOTALL)

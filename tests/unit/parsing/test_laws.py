@@ -259,6 +259,8 @@ BEGUN = [
     ("qwen3_coder", '<tool_call>{"name": "get_'),
     ("glm47", "<tool_call>get_weather<arg_key>"),
     ("glm47", "<tool_call>get_weather<arg_key>city</arg_key><arg_value>Bern</arg_value><arg_key>"),
+    ("mistral", "[TOOL_CALLS]get_weather[CALL_ID]"),
+    ("gemma4", "<|tool_call>call:get_weather{"),
     ("kimi_k3", "<|open|>"),
     ("kimi_k3", '<|open|>tools<|sep|><|open|>call tool="get_'),
     ("kimi_k3", '<|open|>tools<|sep|><|open|>call tool="get_weather"<|sep|><|open|>argument key="'),

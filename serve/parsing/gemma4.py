@@ -136,6 +136,10 @@ class Gemma4(Block):
 
     def read_name(self, raw: str) -> State | None:
         """Takes text behind `<|tool_call>`: the name of a tool and the bracket of its arguments, or prose."""
+        return self._read_name(raw, self.position)
+
+    def _read_name(self, raw: str, begin: int) -> State | None:
+        """Does so with text that begins at a place of the output."""
         held = "".join(self.raw[1:])
         text = held + raw
         match = _NAME.match(text)
@@ -148,16 +152,19 @@ class Gemma4(Block):
             self.out.by_tags = False
             self.out.start_call(f"call_{self.out.calls}", match["name"])
             self._arguments = Arguments()
-            return self.read(rest)
+            return self._read(rest, begin + match.end() - len(held))
         return self.back_to_prose(rest, self.fault() if match["name"] else None) if rest else None
 
     def read(self, raw: str) -> State:
         """Reads on in the arguments, outside of strings."""
-        end = 0
-        for place, text in self._arguments.feed(raw):
-            end = place
-            if text:
-                self.out.arguments(text)
+        return self._read(raw, self.position)
+
+    def _read(self, raw: str, begin: int) -> State:
+        """Does so in text that begins at a place of the output."""
+        parts = list(self._arguments.feed(raw))
+        if text := "".join(part for _, part in parts):
+            self.out.arguments(text)
+        end = parts[-1][0]
         self.raw.append(raw[:end])
         if self._arguments.endless:
             self._end("unfinished_call")
@@ -168,7 +175,7 @@ class Gemma4(Block):
         if self._arguments.drifted:
             self.report("drifted_marker", self.begin, "".join(self.raw))
         self._end(None if self._arguments.sound else "malformed_call")
-        return self._behind(raw[end:], self.position + end) if raw[end:] else State.AFTER
+        return self._behind(raw[end:], begin + end) if raw[end:] else State.AFTER
 
     def next_call(self, raw: str) -> State:
         """Takes text behind a call: another one in the same block, as smaller models write them, or prose."""
@@ -179,7 +186,7 @@ class Gemma4(Block):
             self.out.content(raw)
             return State.AFTER
         self.begin_call(State.CONTENT, begin, "")
-        return self.read_name(raw) or State.OPENED
+        return self._read_name(raw, begin) or State.OPENED
 
     def open_string(self, raw: str) -> State | None:
         if not self._arguments.takes_string:

@@ -49,6 +49,12 @@ def test_calls_that_share_a_block_and_words_without_quotes_are_read() -> None:
     assert (message.content, [each.kind for each in message.violations]) == (None, ["drifted_marker"])
 
 
+def test_a_fault_of_a_later_call_in_a_block_stands_where_it_says() -> None:
+    text = "<|tool_call>call:f{}call:g{a:1}call:h{b:"
+    (fault,) = read(text).violations
+    assert (fault.kind, fault.position, fault.raw) == ("unfinished_call", text.index("call:h"), "call:h{b:")
+
+
 def test_thoughts_in_their_channel_are_split_off() -> None:
     message = read(f"<|channel>thought\nHm.\n<channel|>So:{call('a:1')}{call('b:2')}")
     assert (message.reasoning, message.content, message.violations) == ("Hm.", "So:", ())

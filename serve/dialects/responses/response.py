@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import jsonschema_rs
 import msgspec
 
 from serve.dialects.answer import REASONING, TEXT, Answer, AnswerUsage, Call
@@ -111,10 +112,12 @@ class ResponseObject:
         """Returns a complete call in the shape of the client's tool.
 
         Raises:
-            EngineError: The call of a custom tool holds no text.
+            EngineError: The call of a custom tool holds no text, or that of a built-in one no such arguments.
         """
         if (built_in := self.built_in(call)) is not None:
             said = msgspec.json.decode(call.arguments)
+            if not jsonschema_rs.is_valid(built_in.parameters, said):  # clients fail on an item with other members
+                raise EngineError(f"The model called the tool {call.name!r} with arguments that it does not take.")
             arguments = {**said, **built_in.implied, **said}  # in the model's order: it comes back in the next turn
             named = {"id": self.item_id(built_in.prefix, index), "type": built_in.item, "call_id": call.id}
             return {**named, **built_in.beside, built_in.member: arguments, "status": "completed"}

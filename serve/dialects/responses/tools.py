@@ -44,7 +44,7 @@ class BuiltIn(NamedTuple):
     """
 
     description: str
-    parameters: Mapping[str, Any]
+    parameters: dict[str, Any]
     item: str
     prefix: str
     member: str

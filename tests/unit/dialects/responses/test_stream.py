@@ -146,6 +146,15 @@ class TestOrder:
         turn = chat([{"role": "user", "content": "x"}, made, result], tools=[tool])["messages"][1]
         assert turn["tool_calls"][0]["function"] == {"name": tool["type"], "arguments": text}
 
+    @pytest.mark.parametrize(
+        ("name", "arguments"), [("shell", '{"commands":"ls"}'), ("apply_patch", '{"type":"update_file","path":"a"}')]
+    )
+    def test_a_call_that_its_client_could_not_read_is_an_error(self, name: str, arguments: str) -> None:
+        stream = encoder(tools=[{"type": name}])
+        stream.feed(chunk(call_delta(0, arguments, "c0", name), "tool_calls"))
+        with pytest.raises(EngineError, match=name):
+            stream.finish()
+
     def test_interleaved_calls_and_a_name_after_its_id_lose_nothing(self) -> None:
         chunks = [
             chunk(call_delta(0, '{"city"', "c0")),

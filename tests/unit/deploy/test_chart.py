@@ -139,10 +139,31 @@ def test_two_releases_share_no_name_and_select_none_of_each_other() -> None:
 
 
 @pytest.mark.parametrize(
-    ("values", "why"), [({}, "say which engines"), ({"mode": "both"}, "mode is front")], ids=["config", "mode"]
+    ("values", "why"),
+    [
+        ({}, "say which engines"),
+        ({"mode": "both"}, "mode is front"),
+        ({**FRONT, "front": {"nodeselector": {"a": "b"}}}, "'nodeselector' not allowed"),
+        ({**FRONT, "image": {"tag": 1.10}}, "/image/tag': got number, want string"),
+    ],
+    ids=["config", "mode", "spelling", "tag"],
 )
-def test_what_is_missing_is_said(values: dict[str, Any], why: str) -> None:
+def test_what_is_missing_or_wrong_is_said(values: dict[str, Any], why: str) -> None:
     assert why in run(json.dumps(values), "mine").stderr
+
+
+def test_every_value_of_the_file_may_be_set_and_no_other() -> None:
+    def names(schema: dict[str, Any], values: dict[str, Any]) -> None:
+        assert schema["properties"].keys() - {"global"} == values.keys()
+        for name, each in schema["properties"].items():
+            if "properties" in each:
+                assert each["additionalProperties"] is False
+                names(each, values[name])
+
+    schema = json.loads((CHART / "values.schema.json").read_text())
+    values = yaml.safe_load((CHART / "values.yaml").read_text())
+    names(schema, values)
+    jsonschema.validate(values, schema)
 
 
 def test_its_version_is_the_project_s() -> None:

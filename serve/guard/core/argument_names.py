@@ -274,7 +274,7 @@ def plain_spellings(name: str) -> Iterator[str]:
     for spelling in (plain, joined):
         if spelling != name:
             yield spelling
-    if "_" in plain and "@" not in plain and not _is_in_a_style(plain):
+    if "_" in plain and "@" not in plain and not (plain.islower() or _is_in_a_style(plain)):
         yield plain.lower()
 
 
@@ -282,4 +282,4 @@ def _is_in_a_style(name: str) -> bool:
     """Returns whether the capitals of a name with underscores may be meant, as those of `MAX_SIZE` or `Max_size`."""
     stem = name.rpartition(".")[0] if is_file(name) else name
     few_digits = len(_DIGIT.findall(name)) < _LEAST_FIGURES - 1
-    return stem.islower() or stem.isupper() or stem.istitle() or (few_digits and stem[1:].islower())
+    return stem.isupper() or stem.istitle() or (few_digits and stem[1:].islower())

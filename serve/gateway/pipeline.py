@@ -286,9 +286,8 @@ class Gateway:
     async def _repair_history(self, read: ReadRequest, model: str) -> None:
         """Keeps a malformed call of an earlier turn from spoiling this one."""
         settings = self._config.models[model]
-        kimi_ids = settings.grammar == "kimi_k2"
         with self._telemetry.step("history"):
-            repair = await repair_history(read.patch, read.body, settings.guard.history, kimi_ids=kimi_ids)
+            repair = await repair_history(read.patch, read.body, settings.guard.history, settings.grammar)
         if not repair.clean:
             self._telemetry.history(model, settings.guard.history, repair.arguments, repair.ids)
 

@@ -7,7 +7,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from serve.guard.core import HistoryRepair
-from serve.guard.core.history import id_text
+from serve.guard.core.history import ID_FORMS, id_text
 from serve.guard.long_work import LONG_RAW_BYTES, in_slices
 from serve.request.completion import MALFORMED, NONE, holds, not_json
 from serve.request.long_json import decode
@@ -51,17 +51,17 @@ _text = msgspec.json.Decoder(str)
 
 
 async def repair_history(
-    patch: BodyPatch, body: bytes, mode: Literal["off", "warn", "fix"], *, kimi_ids: bool
+    patch: BodyPatch, body: bytes, mode: Literal["off", "warn", "fix"], grammar: str
 ) -> HistoryRepair:
     """Repairs earlier messages, and returns what was wrong with them.
 
     Only the malformed calls, and the ids of results that refer to them, are encoded again. Other tasks run in between.
-    The patch gets the repaired messages, but for mode `warn`. Kimi's ids have the form `functions.NAME:INDEX`.
+    The patch gets the repaired messages, but for mode `warn`. The model's grammar says which form ids must have.
 
     Raises:
         InvalidRequestError: An earlier call is not JSON in UTF-8.
     """
-    repair = HistoryRepair(kimi_ids=kimi_ids)
+    repair = HistoryRepair(ID_FORMS.get(grammar))
     if mode == "off":
         return repair
     try:

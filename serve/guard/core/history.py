@@ -2,8 +2,9 @@
 
 vLLM parses the arguments of every earlier call and answers 400 when one is not JSON; a client that keeps its history
 would get that 400 for ever. Kimi's chat template takes a call's name from its id, `functions.NAME:N`, and the model
-sees the ids of calls and of results. So each call needs an id of its own that names its tool, and each result the id of
-the call that it answers. (The ids that clients get are made elsewhere: see `ClientView._unique_id`.)
+sees the ids of calls and of results; Mistral's tokenizers up to version 11 and their templates refuse any id but nine
+letters and digits. So each call needs an id of its own in that form, and each result the id of the call that it
+answers. (The ids that clients get are made elsewhere: see `ClientView._unique_id`.)
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -33,7 +34,23 @@ _IN_STRING = ('"', '": null')
 _OUTSIDE = ("", "null", ": null", '"": null')
 
 
-_ID = re.compile(r"functions\.(?P<name>.+):\d+")
+class IdForm(NamedTuple):
+    """The ids of calls that a model's chat template accepts.
+
+    Attributes:
+        fits: Matches one; it may hold the tool's name.
+        spelling: Of a new one, by the tool's name and a number.
+    """
+
+    fits: re.Pattern[str]
+    spelling: str
+
+
+ID_FORMS = {
+    "kimi_k2": IdForm(re.compile(r"functions\.(?P<name>.+):\d+"), "functions.{name}:{number}"),
+    "mistral": IdForm(re.compile(r"[A-Za-z0-9]{9}"), "{number:09d}"),
+}
+"""By the model's grammar; the others take any id."""
 
 
 class _Object(msgspec.Struct, gc=False):
@@ -46,7 +63,7 @@ _object = msgspec.json.Decoder(_Object)
 class HistoryRepair:
     """One pass over a conversation, call after call.
 
-    With `kimi_ids`, each call gets an id of its own of the form `functions.NAME:N`, and its results as well.
+    With an `id_form`, each call gets an id of its own in that form, and its results as well.
 
     Attributes:
         arguments: Calls whose arguments were malformed.
@@ -54,10 +71,10 @@ class HistoryRepair:
         history_ids: The ids, if they are repaired. Note all calls and results with it before the pass.
     """
 
-    def __init__(self, *, kimi_ids: bool = False) -> None:
+    def __init__(self, id_form: IdForm | None = None) -> None:
         self.arguments = 0
         self.ids = 0
-        self.history_ids = HistoryIds() if kimi_ids else None
+        self.history_ids = None if id_form is None else HistoryIds(id_form)
 
     @property
     def clean(self) -> bool:
@@ -182,7 +199,8 @@ class HistoryIds:
     the conversation again in the same order.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, form: IdForm) -> None:
+        self._form = form
         self._kept: set[str] = set()  # ids that one call keeps
         self._taken: set[str] = set()  # ids that no other call may get
         self._calls = 0
@@ -191,7 +209,7 @@ class HistoryIds:
         self._same: dict[str, _SameId] = {}
 
     def note_call(self, identity: str, name: str) -> None:
-        if _fits(identity, name):
+        if self._fits(identity, name):
             self._kept.add(identity)
             self._taken.add(identity)
 
@@ -207,7 +225,7 @@ class HistoryIds:
         """Returns the id of the next call: its own if it has the form and is the first to have it, or a new one."""
         self._next = max(self._next, self._calls)  # Kimi counts calls over the whole conversation
         self._calls += 1
-        if identity in self._kept and _fits(identity, name):
+        if identity in self._kept and self._fits(identity, name):
             self._kept.remove(identity)
             new = identity
         else:
@@ -228,13 +246,12 @@ class HistoryIds:
         return same.ids[place]
 
     def _free(self, name: str) -> str:
-        while (new := f"functions.{name}:{self._next}") in self._taken:
+        while (new := self._form.spelling.format(name=name, number=self._next)) in self._taken:
             self._next += 1
         self._next += 1
         self._taken.add(new)
         return new
 
-
-def _fits(identity: str, name: str) -> bool:
-    match = _ID.fullmatch(identity)
-    return match is not None and match["name"] == name
+    def _fits(self, identity: str, name: str) -> bool:
+        match = self._form.fits.fullmatch(identity)
+        return match is not None and match.groupdict().get("name", name) == name

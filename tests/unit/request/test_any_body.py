@@ -60,7 +60,7 @@ def respond(config: GatewayConfig, body: bytes) -> None:
     check_schemas(request, config.limits)
     reader.read(request, {})
     reader.set_switch(patch, request)
-    asyncio.run(repair_history(patch, sent, "fix", kimi_ids=True))
+    asyncio.run(repair_history(patch, sent, "fix", "kimi_k2"))
     Expectation(LazyRequest(request))
     patch.apply(sent)
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serve.guard.core.history import UNPARSED_KEY, HistoryIds, HistoryRepair, completed
+from serve.guard.core.history import ID_FORMS, UNPARSED_KEY, HistoryIds, HistoryRepair, completed
 
 OBJECTS = st.dictionaries(
     st.text(max_size=5),
@@ -98,13 +98,13 @@ def test_what_would_take_long_to_complete_is_kept_whole(text: str) -> None:
 def test_the_request_itself_is_not_changed() -> None:
     cut = call('{"a', "call_9")
     before = json.dumps(cut)
-    HistoryRepair(kimi_ids=True).call(cut)
+    HistoryRepair(ID_FORMS["kimi_k2"]).call(cut)
     assert json.dumps(cut) == before
 
 
 @pytest.mark.parametrize("odd", [None, "text", [], {"function": 3}, {"type": "function"}])
 def test_shapes_that_are_not_openais_are_left_to_the_engine(odd: Any) -> None:
-    assert HistoryRepair(kimi_ids=True).call(odd) is odd
+    assert HistoryRepair(ID_FORMS["kimi_k2"]).call(odd) is odd
 
 
 class Call(NamedTuple):
@@ -123,8 +123,8 @@ class Turn(NamedTuple):
 Item = Call | Result | Turn
 
 
-def repaired(items: list[Item]) -> list[Item]:
-    ids = HistoryIds()
+def repaired(items: list[Item], grammar: str = "kimi_k2") -> list[Item]:
+    ids = HistoryIds(ID_FORMS[grammar])
     for item in items:
         if isinstance(item, Call):
             ids.note_call(item.id, item.name)
@@ -168,17 +168,24 @@ def answers(items: list[Item]) -> list[int | None]:
 NAMES = ["bash", "grep", "mcp.read"]
 IDS = st.one_of(
     st.builds("functions.{}:{}".format, st.sampled_from(NAMES), st.integers(0, 4)),
-    st.sampled_from(["", "call_1", "call_2", "grep:3", "functions.bash", "functions_bash_0"]),
+    st.sampled_from(["", "call_1", "call_2", "grep:3", "functions.bash", "functions_bash_0", "Zx90aB3c7", "000000001"]),
 )
 ITEMS = st.lists(st.builds(Call, IDS, st.sampled_from(NAMES)) | st.builds(Result, IDS) | st.just(Turn()), max_size=14)
 
 
+def has_the_form(call: Call, grammar: str) -> bool:
+    if grammar == "mistral":
+        return len(call.id) == 9 and call.id.isascii() and call.id.isalnum()
+    return call.id.rpartition(":")[0] == f"functions.{call.name}"
+
+
+@pytest.mark.parametrize("grammar", ID_FORMS)
 @given(ITEMS)
-def test_every_call_has_an_id_of_its_own_and_every_result_that_of_its_call(items: list[Item]) -> None:
-    made = repaired(items)
+def test_every_call_has_an_id_of_its_own_and_every_result_that_of_its_call(grammar: str, items: list[Item]) -> None:
+    made = repaired(items, grammar)
     ids = [item.id for item in made if isinstance(item, Call)]
     assert len(set(ids)) == len(ids)
-    assert all(item.id.rpartition(":")[0] == f"functions.{item.name}" for item in made if isinstance(item, Call))
+    assert all(has_the_form(item, grammar) for item in made if isinstance(item, Call))
     given_results = [item for item in items if isinstance(item, Result)]
     results = [item for item in made if isinstance(item, Result)]
     for meant, before, after in zip(answers(items), given_results, results, strict=True):

@@ -60,6 +60,9 @@ _DECIDED_BY: Mapping[str, tuple[str, ...]] = {
 }
 
 
+_DRAFTER = "speculative_config.model"
+
+
 def facts_of_command(command: EngineCommand, stated: Mapping[str, Any] | None = None) -> PoolFacts:
     """Returns the facts that a command line tells. Stated facts, by their names in `PoolFacts`, outweigh the line's.
 
@@ -100,7 +103,7 @@ def stated_by(command: EngineCommand) -> dict[str, Any]:
 
 def _open(command: EngineCommand, setting: str) -> bool:
     """Returns True if what decides a setting is left to a variable."""
-    heads = {name.partition(".")[0] for name in command.unknown}
+    heads = {name.partition(".")[0] for name in command.unknown if name != _DRAFTER}
     return not heads.isdisjoint((setting, *_DECIDED_BY.get(setting, ())))
 
 
@@ -125,8 +128,9 @@ def _vllm(command: EngineCommand, named: NamedModel | None) -> PoolFacts:
     args = _with_old_names(command.args)
     speculators = _speculators(command.model, named)
     base = _base(command, named, {**args, "model": command.model or ""}, "vllm")
-    spec_open = any(name.startswith(("speculative_config", "spec_")) for name in command.unknown)
-    method, drafter = (UNKNOWN, None) if spec_open else (base.method, base.drafter)
+    unknown = {name for name in command.unknown if name.startswith(("speculative_config", "spec_"))}
+    spec_open = bool(unknown) and not (unknown == {_DRAFTER} and _says_method(args))
+    method, drafter = (UNKNOWN, None) if spec_open else (base.method, None if unknown else base.drafter)
     if base.method is None and speculators is not None and not spec_open:
         method, drafter = speculators
     elif base.method == "draft_model" and not _says_method(args):

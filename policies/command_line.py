@@ -1,8 +1,10 @@
 """Reads the command line of an engine as a shell and the engine would, as far as it tells: nothing is guessed."""
 
+import json
 import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -264,8 +266,8 @@ def _command(engine: str, version: str | None, words: Sequence[str], env: Mappin
             bare += values
         else:
             args.pop(name, None)  # the last one counts, also where it takes back another: `--x --no-x`
-            args[name] = _value(values)
-    unknown = frozenset(name for name, value in args.items() if isinstance(value, str) and _open(value))
+            args |= _members(name, _value(values))
+    unknown = frozenset(name for name, value in args.items() if isinstance(value, str | Mapping) and _open(str(value)))
     named = next((args.pop(name) for name in ("model", "model_path") if args.get(name)), None)
     model = named or next(iter(bare), None)
     more = any(_open(word) for word in (bare if named else bare[1:])) or any(word in _ALL_WORDS for word in bare)
@@ -273,6 +275,16 @@ def _command(engine: str, version: str | None, words: Sequence[str], env: Mappin
     told = None if model is None or _open(str(model)) else str(model)
     args = {name: value for name, value in args.items() if name not in unknown}
     return EngineCommand(engine, version, told, args, unknown - {"model", "model_path"}, dict(env), more=more)
+
+
+def _members(name: str, value: Any) -> dict[str, Any]:
+    """Returns an option with its value. JSON of which variables hold a part becomes an option for each member, as
+    `--speculative-config.method` is one: the others are told.
+    """
+    if isinstance(value, str) and value.startswith("{") and _open(value):
+        with suppress(ValueError):
+            return {f"{name}.{member}": inner for member, inner in json.loads(value).items()}
+    return {name: value}
 
 
 def _until_the_end(words: Iterable[str]) -> Iterator[str]:

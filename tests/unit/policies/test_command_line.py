@@ -167,6 +167,13 @@ def test_words_are_read_like_one_text():
             "method",
         ),
         ("sglang serve --model-path m --speculative-algorithm EAGLE3 --speculative-draft $D", "drafter"),
+        (
+            """vllm serve m --speculative-config '{"method": "$M", "model": "d", "num_speculative_tokens": 3}'""",
+            "method",
+        ),
+        ("""vllm serve m --speculative-config '{"model": "$D", "num_speculative_tokens": 3}'""", "method"),
+        ("""vllm serve m --speculative-config '{"method": "eagle3", "model": "$D"}'""", "drafter"),
+        ("vllm serve m --speculative-config.method eagle3 --speculative-config.model $D", "drafter"),
     ],
 )
 def test_what_the_line_leaves_open_is_unknown(line, unknown):
@@ -185,6 +192,7 @@ def test_what_the_line_leaves_open_is_unknown(line, unknown):
         (f"vllm serve m --spec-tokens 2 --speculative-config '{SHORTER}'", "drafter_context_shorter"),
         (f"vllm serve m --max-model-len $LENGTH --speculative-config '{SHORTER}'", "drafter_context_shorter"),
         ('vllm serve m --speculative-config "$SPEC"', "dynamic_draft_length"),
+        ("""vllm serve m --kv-transfer-config '{"kv_connector_extra_config": {"a": "$A"}}'""", "kv_connector"),
         ("vllm serve m $MORE", "pipeline_parallel_size"),
         ("python -m sglang.launch_server --model-path m --tp $TP", "tensor_parallel_size"),
         ("python -m sglang.launch_server --model-path m --disaggregation-mode $ROLE", "kv_connector"),
@@ -212,6 +220,19 @@ def test_words_that_a_shell_puts_in_are_read(line):
     found = facts(line)
     assert (found.family, found.method, found.drafter, found.num_speculative_tokens) == ("qwen3", "eagle3", "a/b", 3)
     assert found.tool_parser == "none"
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        """--speculative-config '{"model": "${DRAFTER}", "method": "eagle3", "num_speculative_tokens": 3}'""",
+        "-sc.model $DRAFTER -sc.method eagle3 -sc.num_speculative_tokens 3",
+    ],
+)
+def test_only_the_drafter_is_unknown_where_a_variable_holds_it_alone(options):
+    found = facts(f"vllm serve Qwen/Qwen3-32B {options}")
+    assert (found.method, found.num_speculative_tokens, found.drafter) == ("eagle3", 3, None)
+    assert found.settings["rejection_sample_method"] is not None
 
 
 def test_what_is_said_beside_words_that_are_not_told_is_read_all_the_same():

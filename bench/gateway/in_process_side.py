@@ -204,8 +204,9 @@ class Side:
 def _spare_the_collector() -> None:
     gc.collect()
     gc.freeze()
-    if (own := getattr(ingress, "spare_the_collector", None)) is not None:  # an earlier checkout did no more
-        own()
+    for name in ("settle_memory", "spare_the_collector"):  # the second is an earlier checkout's, and before it is none
+        if (own := getattr(ingress, name, None)) is not None:
+            own()
 
 
 def _write_key(path: Path, terms: dict[str, Any], limits: dict[str, Any]) -> str:

@@ -55,6 +55,13 @@ class JsonScanner:
             if outer <= depth:
                 return place
 
+    def feed_value(self, text: str, place: int = 0) -> int:
+        """Reads on to the end of the outermost object or list; returns the place after it, or -1."""
+        place = self.feed(text, place)
+        while place >= 0 and self.depth > 0:
+            place = self.feed(text, place)
+        return place
+
     def _end_string(self, text: str, place: int) -> int:
         """Reads on to the end of the string at hand; returns the place after it, or -1."""
         if self._escaped:

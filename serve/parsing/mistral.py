@@ -120,9 +120,7 @@ class Mistral(Hermes):
 
     def read_arguments(self, raw: str) -> State:
         """Reads on in the arguments; what stands behind their last bracket is content."""
-        end = self._scanner.feed(raw)
-        while end >= 0 and self._scanner.depth > 0:
-            end = self._scanner.feed(raw, end)
+        end = self._scanner.feed_value(raw)
         self.in_string = self._scanner.in_string
         inside = raw if end < 0 else raw[:end]
         self.raw.append(inside)

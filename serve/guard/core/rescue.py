@@ -60,10 +60,7 @@ def goes_on(leak: str) -> bool:
     """Returns whether words follow the last marker of a leak, or the object that ends Mistral's call behind its own."""
     end = max((match.end() for match in MARKUP.finditer(leak)), default=0)
     if leak.endswith("[TOOL_CALLS]", 0, end):
-        scanner = JsonScanner()
-        end = scanner.feed(leak, _MISTRALS_HEADER.match(leak, end).end())  # type: ignore[union-attr]
-        while end >= 0 and scanner.depth > 0:
-            end = scanner.feed(leak, end)
+        end = JsonScanner().feed_value(leak, _MISTRALS_HEADER.match(leak, end).end())  # type: ignore[union-attr]
     return end >= 0 and not (leak[end:] == "" or leak[end:].isspace())
 
 

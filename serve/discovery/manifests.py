@@ -35,15 +35,16 @@ _HOST_NETWORK = re.compile(r"--net(?:work)?(?:=|\s+)host\b")
 _STARTS = re.compile(r"\b(vllm|sglang) serve\b|-m\s*(vllm|sglang)\.|\b(docker|podman|nerdctl)\b.*\brun\b")
 _RUNS_CONTAINER = re.compile(r"\b(docker|podman|nerdctl)\b.*\brun\b")
 _OPEN = re.compile(r"[$`]")
-_QUOTE = re.compile("[\"']")
+_QUOTED = r"""\\.|'[^']*'|"(?:[^"\\]|\\.)*"|\#[^\n]*"""  # and comments
+# Up to the end of its last line; an apostrophe is one of prose that names a command.
+_WHOLE_COMMAND = re.compile(rf"""(?:[^'"#\\\n]|(?<=\w)'(?=\w)|{_QUOTED})*""", re.DOTALL)
 _ARRAY = re.compile(
-    r"""^\s*(?:(?:declare|local|readonly|typeset)\s+(?:-\w+\s+)*)?(?P<name>\w+)=\((?P<words>"""
-    r"""(?:\$\([^()]*\)|[^()'"#\\]|\\.|'[^']*'|"(?:[^"\\]|\\.)*"|\#[^\n]*)*)\)""",
+    r"^\s*(?:(?:declare|local|readonly|typeset)\s+(?:-\w+\s+)*)?(?P<name>\w+)=\((?P<words>"
+    rf"""(?:\$\([^()]*\)|[^()'"#\\]|{_QUOTED})*)\)""",
     re.MULTILINE | re.DOTALL,
 )
 _ADDED_TO = re.compile(r"\b(\w+)\+=\(")
 _WHOLE_ARRAY = re.compile(r"""["']?\$\{(\w+)\[[@*]\]\}["']?""")
-_APOSTROPHE = re.compile(r"(?<=\w)'(?=\w)")  # of prose that names a command
 _RELEASE = "vllm"  # of its documentation: `helm install vllm vllm/vllm-stack`
 
 
@@ -438,22 +439,17 @@ def _with_arrays(text: str) -> str:
 
 def _with_their_ends(lines: Sequence[str]) -> Iterator[str]:
     """Yields the lines of a script; one that starts an engine goes on until its last quotation mark is closed."""
+    text = "\n".join(lines)
     at = 0
-    while at < len(lines):
-        end = at + 1
-        if _STARTS.search(lines[at]):
-            quoting = (end for end in range(end, len(lines) + 1) if end == at + 1 or _QUOTE.search(lines[end - 1]))
-            end = next((end for end in quoting if _is_closed("\n".join(lines[at:end]))), end)
-        yield "\n".join(lines[at:end])
-        at = end
-
-
-def _is_closed(text: str) -> bool:
-    try:
-        shlex.split(_APOSTROPHE.sub("", text), comments=True)
-    except ValueError:
-        return False
-    return True
+    while at < len(text):
+        end = text.find("\n", at)
+        end = len(text) if end < 0 else end
+        if _STARTS.search(text, at, end):
+            match = _WHOLE_COMMAND.match(text, at)
+            if match is not None and text[match.end() : match.end() + 1] in ("", "\n"):  # else one is never closed
+                end = match.end()
+        yield text[at:end]
+        at = end + 1
 
 
 def _of_quadlet(lines: Sequence[str]) -> str:

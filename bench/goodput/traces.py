@@ -1,18 +1,20 @@
-"""Real agents' prompts on four replicas: `python -m bench.goodput.traces [FILE]`.
+"""Real prompts on some replicas: `python -m bench.goodput.traces [FILE]`.
 
 The traces are Claude Code's, with token counts, hashes of blocks of the prompts, sub-agents and times, and not a word.
-Each is a session; they begin at random times, and play as they were recorded, faster or slower (`--speed`). A replica
-computes prompts one after the other, keeps blocks in an LRU, and writes answers beside one another. Compared are ways
-to choose a replica, up to a clairvoyant one that knows what each replica holds and when it will be free.
+Each is a session; they begin at random times, and play as they were recorded, faster or slower (`--speed`). FILE may
+also be one of Mooncake's, whose lines are requests of many users in order of time. A replica computes prompts one after
+the other, keeps blocks in an LRU, and writes answers beside one another. Compared are ways to choose a replica, up to a
+clairvoyant one that knows what each replica holds and when it will be free.
 """
 
 from __future__ import annotations
 
 import argparse
 import heapq
+import json
 import sys
 from collections import OrderedDict, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import count, takewhile
 from pathlib import Path
 from statistics import mean, quantiles
@@ -22,16 +24,16 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.schemas import SHARED
-from lab.simulation.request import BLOCK_TOKENS
 from lab.simulation.traces import Trace, Turn, arrivals, read_trace
 from lab.simulation.traffic import lines_of
-from serve.routing.prefix_placement import PrefixIndex, PrefixPlacement
+from serve.routing.prefix_placement import BLOCK_TOKENS, PrefixIndex, PrefixPlacement
 
 TRACES = SHARED / "suites" / "claude_code_traces.jsonl.gz"
 _LONGEST_BLOCKS = 2048  # that the gateway's index looks at
 REPLICAS = 4
 # An 8-GPU replica of a large model: computed and written tokens per second, and KV memory in tokens.
 PREFILL_PER_S, DECODE_PER_S, KEPT_TOKENS = 20_000.0, 60.0, 2_000_000
+_MOONCAKES_BLOCK = 512  # tokens
 
 
 class TraceReplica:
@@ -44,7 +46,8 @@ class TraceReplica:
         busy_s: Time that it has computed for.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, kept_tokens: int) -> None:
+        self._kept_blocks = kept_tokens // BLOCK_TOKENS
         self.requests = 0
         self.free_s = 0.0
         self.computed = 0
@@ -70,7 +73,7 @@ class TraceReplica:
         for block in reversed(turn.blocks):
             self._kept[block] = None
             self._kept.move_to_end(block)
-        while len(self._kept) > KEPT_TOKENS // BLOCK_TOKENS:
+        while len(self._kept) > self._kept_blocks:
             self._kept.popitem(last=False)
         return first_s
 
@@ -78,23 +81,23 @@ class TraceReplica:
 Choice = Callable[[Turn, Sequence[TraceReplica]], int]
 
 
-def round_robin() -> Choice:
+def round_robin(kept_tokens: int) -> Choice:
     """Returns a choice that takes one after the other."""
     numbers = count()
     return lambda turn, replicas: next(numbers) % len(replicas)
 
 
-def consistent_hash() -> Choice:
+def consistent_hash(kept_tokens: int) -> Choice:
     """Returns a choice by the session alone."""
     return lambda turn, replicas: crc32(turn.session.encode()) % len(replicas)
 
 
-def cache_aware() -> Choice:
+def cache_aware(kept_tokens: int) -> Choice:
     """Returns the choice of gateways with a prefix tree: the longest match, unless the replicas differ much in load.
 
     The thresholds are those that such a router has by default: half of a prompt, 64 requests, 1.5 times as many.
     """
-    index = PrefixIndex(kept_blocks=KEPT_TOKENS // BLOCK_TOKENS)
+    index = PrefixIndex(lambda _: kept_tokens // BLOCK_TOKENS)
 
     def choose(turn: Turn, replicas: Sequence[TraceReplica]) -> int:
         loads = [replica.requests for replica in replicas]
@@ -114,9 +117,9 @@ def cache_aware() -> Choice:
 class Ours:
     """The gateway's own choice, `routing: prefix`; it is told when answers begin and end."""
 
-    def __init__(self) -> None:
+    def __init__(self, kept_tokens: int) -> None:
         self._slots: dict[str, int] = {}
-        self._placement = PrefixPlacement(lambda: self._slots)
+        self._placement = PrefixPlacement(lambda: self._slots, lambda _: kept_tokens)
         self._events: list[tuple[float, int, Callable[[], object]]] = []
         self._numbers = count()
 
@@ -136,12 +139,12 @@ class Ours:
         heapq.heappush(self._events, (time_s, next(self._numbers), do))
 
 
-def clairvoyant() -> Choice:
+def clairvoyant(kept_tokens: int) -> Choice:
     """Returns the choice that knows when the first token would come from each replica."""
     return lambda turn, replicas: min(range(len(replicas)), key=lambda number: replicas[number].first_token_s(turn))
 
 
-CHOICES: Mapping[str, Callable[[], Choice]] = {
+CHOICES: Mapping[str, Callable[[int], Choice]] = {  # by how many tokens of prompts a replica keeps
     "round robin": round_robin,
     "consistent hash": consistent_hash,
     "cache-aware": cache_aware,
@@ -160,9 +163,30 @@ def most(turns: Sequence[Turn]) -> float:
     return hits / sum(turn.tokens for turn in turns)
 
 
-def played(turns: Sequence[Turn], choose: Choice, replicas: int = REPLICAS) -> dict[str, float]:
+def mooncakes(lines: Iterable[bytes], speed: float) -> list[Turn]:
+    """Returns the requests of one of Mooncake's traces, whose hashes stand for 512 tokens and all before them.
+
+    A conversation is told by its first two blocks, for want of anything else.
+    """
+    per_block = _MOONCAKES_BLOCK // BLOCK_TOKENS
+    return [
+        Turn(
+            one["timestamp"] / 1000 / speed, str(one["hash_ids"][:2]), one["input_length"], one["output_length"],
+            tuple(block * per_block + part for block in one["hash_ids"] for part in range(per_block)),
+        )
+        for one in map(json.loads, lines)
+    ]  # fmt: skip
+
+
+def played(
+    turns: Sequence[Turn],
+    choice: Callable[[int], Choice],
+    replicas: int = REPLICAS,
+    kept_tokens: int = KEPT_TOKENS,
+) -> dict[str, float]:
     """Plays requests; returns the hit rate, times to the first token, and the busiest replica's share of the mean."""
-    engines = [TraceReplica() for _ in range(replicas)]
+    choose = choice(kept_tokens)
+    engines = [TraceReplica(kept_tokens) for _ in range(replicas)]
     ending: list[tuple[float, int]] = []
     waits: deque[float] = deque()
     for turn in turns:
@@ -192,21 +216,29 @@ def main() -> None:
     parser.add_argument("--window-s", type=float, default=1800.0, help="in which sessions begin")
     parser.add_argument("--speed", type=float, default=4.0, help="times faster than recorded")
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--replicas", type=int, default=REPLICAS)
+    parser.add_argument("--kept-tokens", type=int, default=KEPT_TOKENS, help="of prompts, by each replica")
     parser.add_argument("--half", type=int, choices=(0, 1), help="every other session; the routing was tuned with 0")
     options = parser.parse_args()
-    traces: list[Trace] = [read_trace(line) for line in lines_of(options.file) if line.strip()]
-    if options.half is not None:
-        traces = traces[options.half :: 2]
+    lines = [line for line in lines_of(options.file) if line.strip()]
+    if b"hash_ids" in lines[0]:
+        runs = [mooncakes(lines, options.speed)]
+    else:
+        traces: list[Trace] = [read_trace(line) for line in lines]
+        if options.half is not None:
+            traces = traces[options.half :: 2]
+        runs = [
+            arrivals(traces, options.sessions, options.window_s, options.speed, seed) for seed in range(options.seeds)
+        ]
     table = Table(
         "choice", "hit rate", "of the clairvoyant", "of the most", "TTFT p50 s", "p99 s", "busiest / mean", "load"
     )
     rows: dict[str, list[dict[str, float]]] = {name: [] for name in CHOICES}
     bounds = []
-    for seed in range(options.seeds):
-        turns = arrivals(traces, options.sessions, options.window_s, options.speed, seed)
+    for turns in runs:
         bounds.append(most(turns))
         for name, choice in CHOICES.items():
-            rows[name].append(played(turns, choice()))
+            rows[name].append(played(turns, choice, options.replicas, options.kept_tokens))
     best = mean(row["hit_rate"] for row in rows["clairvoyant"])
     for name, own in rows.items():
         figures = {key: mean(row[key] for row in own) for key in own[0]}

@@ -9,9 +9,8 @@ from functools import lru_cache
 
 from lab.sim.kv_cache import Part
 from policies import Candidate, RequestFeatures
-from serve.routing.prefix_placement import BLOCK_BYTES
+from serve.routing.prefix_placement import BLOCK_TOKENS
 
-BLOCK_TOKENS = BLOCK_BYTES // 4
 TOOLS, PROSE, JSON = "tools", "prose", "json"
 KINDS: Mapping[str, Mapping[str, object]] = {
     TOOLS: {"tools": 1, "tool_choice": "auto"},

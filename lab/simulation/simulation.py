@@ -176,7 +176,8 @@ class _Run:
     def _by_prefix(self, request: SimRequest, pool: str) -> SimEngine:
         engines = self._site.engines[pool]
         slots = {str(number): engine.batch.seats for number, engine in enumerate(engines)}
-        placement = self._placements.setdefault(pool, PrefixPlacement(lambda: slots))
+        kept_tokens = engines[0].batch.kv.tokens
+        placement = self._placements.setdefault(pool, PrefixPlacement(lambda: slots, lambda _: kept_tokens))
         for other, placed in self._placed.items():
             if 0 < other.first_s <= self._now_s:
                 placed.begun()

@@ -14,7 +14,8 @@ from typing import Annotated, NamedTuple
 import msgspec
 
 from lab.sim.kv_cache import Part
-from lab.simulation.request import BLOCK_TOKENS, TOOLS, SimRequest
+from lab.simulation.request import TOOLS, SimRequest
+from serve.routing.prefix_placement import BLOCK_TOKENS
 
 Count = Annotated[int, msgspec.Meta(ge=0)]
 Seconds = Annotated[float, msgspec.Meta(ge=0)]

@@ -27,6 +27,7 @@ _PRINTABLE = re.compile(r"[^\x20-\x7e\u00a0-\U0010ffff]")
 _LINE = re.compile(r"([a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{([^\n]*)\})?[ \t]+(\S+)")
 _LABEL = re.compile(r'\b([a-zA-Z_]\w*)="((?:[^"\\\n]|\\.)*)"')
 _ENGINES_OWN = "vllm:cache_config_info"  # routers have series named `vllm:` as well, but no cache
+_SGLANGS_SIZES = ("sglang:max_total_num_tokens", "sglang:hicache_host_total_tokens")
 
 
 class Question(NamedTuple):
@@ -409,10 +410,39 @@ def engine_metrics(text: str) -> EngineMetrics:
     return EngineMetrics(started, drafts, len(places) or None, shared(caches))
 
 
-def _series(text: str) -> Iterator[tuple[str, dict[str, str], float]]:
-    """Yields name, labels and value of each line of metrics."""
+def kept_tokens(text: str) -> int | None:
+    """Returns how many tokens of prompts an engine keeps, by its metrics; None if they do not tell."""
+    caches: list[Mapping[str, str]] = []
+    sizes: dict[str, dict[str, float]] = {name: {} for name in _SGLANGS_SIZES}
+    for name, labels, value in _series(text, (_ENGINES_OWN, *_SGLANGS_SIZES)):
+        if name in sizes:  # each rank of tensor parallelism tells the same
+            sizes[name][labels.get("dp_rank", "")] = value
+        elif name == _ENGINES_OWN:
+            caches.append(labels)
+    # What SGLang has on the GPU, it has in the host's memory as well.
+    return kept_by_vllm(caches) or int(max(sum(by_rank.values()) for by_rank in sizes.values())) or None
+
+
+def kept_by_vllm(caches: Sequence[Mapping[str, str]]) -> int | None:
+    """Returns how many tokens of prompts vLLM keeps, by its `cache_config_info` of each rank of data parallelism.
+
+    It is None if unknown, as it is where vLLM keeps more outside the GPU: it tells the bytes of that, not the tokens.
+    """
+    cache = shared(caches)
+    if cache.get("kv_offloading_size", "None") != "None":
+        return None
+    own = _number(cache, "kv_cache_size_tokens") * len(caches)
+    return own or _number(cache, "num_gpu_blocks") * _number(cache, "block_size") or None  # of all ranks together
+
+
+def _number(labels: Mapping[str, str], name: str) -> int:
+    return int(text) if (text := labels.get(name, "")).isdecimal() else 0
+
+
+def _series(text: str, names: tuple[str, ...] = ("",)) -> Iterator[tuple[str, dict[str, str], float]]:
+    """Yields name, labels and value of each line of metrics whose name begins with one of some."""
     for line in text.splitlines():
-        match = _LINE.match(line)
+        match = _LINE.match(line) if line.startswith(names) else None
         if match is None:
             continue
         try:

@@ -68,13 +68,14 @@ class VllmReplica:
         await self._warm_up()
         self._watching = asyncio.create_task(self._end_with_engine())
         log.info(
-            "%s/%s: ready in %.1f s (engine %.1f s, checks and warm-up %.1f s)",
+            "%s/%s: ready in %.1f s (engine %.1f s, checks and warm-up %.1f s); it keeps %s tokens of prompts",
             model, pool, time.monotonic() - started, loaded - started, time.monotonic() - loaded,
+            self._engine.kept_tokens or "an unknown number of",
         )  # fmt: skip
 
     async def record_replica_metadata(self) -> dict[str, Any]:
         """Ray Serve's hook: called once when the replica is ready; whoever chooses this replica gets the result."""
-        return {**self._listener.metadata, "facts": self._engine.facts}
+        return {**self._listener.metadata, "facts": self._engine.facts, "kept_tokens": self._engine.kept_tokens}
 
     async def record_autoscaling_stats(self) -> dict[str, float]:
         """Ray Serve's hook: the metrics that `serve.routing.autoscaling` scales by."""

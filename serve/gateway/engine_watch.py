@@ -14,7 +14,7 @@ from serve.config.pool import PoolConfig
 from serve.discovery.asking import LATE, ask_metrics, ask_passively, why_no_answer
 from serve.discovery.endpoint_slices import endpoints_of
 from serve.discovery.identity import PERIOD_S, EngineIdentity, agreed
-from serve.discovery.reading import EngineAnswer, engine_metrics, read
+from serve.discovery.reading import EngineAnswer, engine_metrics, kept_tokens, read
 from serve.gateway.pools import PoolKey
 from serve.http1.connection_pool import Origin
 from serve.http1.listener import url_of
@@ -139,6 +139,7 @@ class PoolWatch:
             identity.gone()
             return False
         self._silent.discard(endpoint.url)
+        self._pool.keeps(endpoint.url, kept_tokens(answer.text))
         must_be_asked = identity.must_be_asked(engine_metrics(answer.text), time.monotonic())
         if identity.is_fresh:
             self._pool.restarted(endpoint.url)

@@ -16,15 +16,17 @@ _BLOCKS_PER_REQUEST = 0.5
 # What a block costs that a replica has yet to compute for others. One that it must compute for this prompt costs twice
 # as much: the prompt waits for both, but only the latter keeps those waiting that come after it.
 _PER_WAITING_BLOCK = 0.5
-BLOCK_BYTES = 1024  # about 256 tokens
+BLOCK_BYTES = 1024
+BLOCK_TOKENS = BLOCK_BYTES // 4  # about
 _LONGEST_BLOCKS = 2048  # of a prompt, half a million tokens: how much there is to compute counts as well
-_KEPT_BLOCKS = 8192  # for each replica, about two million tokens
+_KEPT_TOKENS = 2_000_000  # by a replica that does not tell
+_MOST_BLOCKS = 65536  # that are remembered of a replica, some 10 MB
 
 
 class PrefixIndex:
-    """The blocks that each replica was sent; if there are too many of one, those not sent for longest are forgotten."""
+    """The blocks that each replica was sent, as many of the last as it keeps by `kept_blocks`."""
 
-    def __init__(self, kept_blocks: int = _KEPT_BLOCKS) -> None:
+    def __init__(self, kept_blocks: Callable[[str], int]) -> None:
         self._kept_blocks = kept_blocks
         self._replicas: dict[str, OrderedDict[int, None]] = {}
 
@@ -55,7 +57,8 @@ class PrefixIndex:
         for block in reversed(blocks):  # the beginning is what others share: it is forgotten last
             there[block] = None
             there.move_to_end(block)
-        while len(there) > self._kept_blocks:
+        kept = self._kept_blocks(replica)
+        while len(there) > kept:
             there.popitem(last=False)
 
     def keep(self, replicas: Collection[str]) -> None:
@@ -95,16 +98,28 @@ def _cut(texts: Sequence[bytes]) -> Iterator[bytes]:
 
 
 class PrefixPlacement:
-    """Chooses replicas by what they were sent, and by what they still have to do. `slots` are those of each running
-    replica; `known` are all replicas that may still have what they were sent, by default those that run.
+    """Chooses replicas by what they were sent, and by what they still have to do.
+
+    Args:
+        slots: Those of each running replica.
+        kept_tokens: How many tokens of prompts a replica keeps; None if it does not tell.
+        known: All replicas that may still have what they were sent, by default those that run.
+        gateways: That send prompts to the replicas: of what one keeps, each has sent its part.
     """
 
     def __init__(
-        self, slots: Callable[[], Mapping[str, int]], known: Callable[[], Collection[str]] | None = None
+        self,
+        slots: Callable[[], Mapping[str, int]],
+        kept_tokens: Callable[[str], int | None] = lambda _: None,
+        known: Callable[[], Collection[str]] | None = None,
+        gateways: int = 1,
     ) -> None:
+        def kept_blocks(url: str) -> int:
+            return min((kept_tokens(url) or _KEPT_TOKENS) // BLOCK_TOKENS // gateways + 1, _MOST_BLOCKS)
+
         self._slots = slots
         self._known = known
-        self._index = PrefixIndex()
+        self._index = PrefixIndex(kept_blocks)
         self._requests: Counter[str] = Counter()
         self._waiting_blocks: Counter[str] = Counter()
 

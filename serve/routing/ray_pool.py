@@ -35,13 +35,19 @@ class RayPool:
     where its beginning is (docs/adr/0045).
     """
 
-    def __init__(self, label: str, handle: DeploymentHandle, terms: WaitingTerms, routing: str = "balanced") -> None:
+    def __init__(
+        self, label: str, handle: DeploymentHandle, terms: WaitingTerms, routing: str = "balanced", gateways: int = 1
+    ) -> None:
         self._label = label
         self._handle = handle
         self._deployment = (handle.app_name, handle.deployment_name)
         self._retry_after_s = terms.retry_after_s
         self._sticky = routing == "sticky"
-        self._placement = PrefixPlacement(lambda: slots_by_url(*self._deployment)) if routing == "prefix" else None
+        self._placement = (
+            PrefixPlacement(lambda: slots_by_url(*self._deployment), self._kept_tokens, gateways=gateways)
+            if routing == "prefix"
+            else None
+        )
         self._leases = Leases(
             terms,
             label,
@@ -116,6 +122,10 @@ class RayPool:
     def _slots(self) -> int | None:
         slots = slots_of_running(*self._deployment)
         return None if slots == sys.maxsize else slots
+
+    def _kept_tokens(self, url: str) -> int | None:
+        running = metadata_of_running(*self._deployment)
+        return next((each.get("kept_tokens") for each in running if url_of(each) == url), None)
 
     async def _lease(self, handle: DeploymentHandle) -> Lease:
         """Reserves a slot."""

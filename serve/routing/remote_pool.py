@@ -22,12 +22,14 @@ class _Address:
         endpoint: The URL, with the key of this moment.
         last: The number of the last request that went there, among all of the pool.
         usable: It is what the pool's facts say, and answers.
+        kept_tokens: Of prompts, in its cache; None if unknown.
     """
 
     endpoint: Endpoint
     held: int = 0
     last: int = 0
     usable: bool = True
+    kept_tokens: int | None = None
 
 
 class RemotePool:
@@ -65,7 +67,11 @@ class RemotePool:
         self._terms = terms or WaitingTerms(512)
         self._room = WaitingRoom[_Address](self._terms, label, self.give_back, self._capacity)
         self._is_sticky = routing == "sticky"
-        self._placement = PrefixPlacement(self._rooms, lambda: self._addresses) if routing == "prefix" else None
+        self._placement = (
+            PrefixPlacement(self._rooms, self._kept_tokens, lambda: self._addresses, gateways)
+            if routing == "prefix"
+            else None
+        )
 
     @property
     def addresses(self) -> tuple[Endpoint, ...]:
@@ -169,6 +175,11 @@ class RemotePool:
         if self._placement is not None:
             self._placement.restarted(url)
 
+    def keeps(self, url: str, tokens: int | None) -> None:
+        """Takes note how many tokens of prompts the engine at an address keeps; None if it does not tell."""
+        if address := self._addresses.get(url):
+            address.kept_tokens = tokens
+
     def occupancy(self) -> Occupancy:
         held = sum(address.held for address in self._addresses.values())
         slots = self._slots * len(self._addresses)
@@ -215,6 +226,10 @@ class RemotePool:
 
     def _rooms(self) -> Mapping[str, int]:
         return {address.endpoint.url: self._share for address in self._present()}
+
+    def _kept_tokens(self, url: str) -> int | None:
+        address = self._addresses.get(url)  # a hold's may be gone
+        return address.kept_tokens if address else None
 
     def _capacity(self) -> int:
         return self._share * max(1, len(self._present()))

@@ -110,6 +110,30 @@ async def test_a_restarted_engine_has_nothing_of_the_conversations_that_it_had()
             assert after.url == other.url
 
 
+@pytest.mark.parametrize(("kept_tokens", "is_there"), [(100_000, True), (10_000, False)])
+async def test_a_prompt_is_looked_for_where_it_was_for_as_long_as_that_engine_keeps_it(
+    kept_tokens: int, is_there: bool
+) -> None:
+    engines = [RunningEngine(), RunningEngine()]
+    for engine in engines:
+        engine.kept_tokens = kept_tokens
+    prompt, many = (Affinity(str, lambda name=name: tuple((name, at) for at in range(50))) for name in "pm")
+    async with listening(engines[0]) as first, listening(engines[1]) as second:
+        pool = RemotePool([first, second], FACTS, routing="prefix")
+        await PoolWatch("m/p", pool, FACTS, lambda _: None, lambda: None).look()
+        async with pool.reserve(prompt) as home:
+            pass
+        other = ({first.url, second.url} - {home.url}).pop()
+        elsewhere = Affinity(many.session, many.blocks, frozenset({other}))
+        async with pool.reserve(elsewhere) as same:
+            assert same.url == home.url
+        part = Affinity(str, lambda: prompt.blocks()[:30], frozenset({home.url}))
+        async with pool.reserve(part) as begins:
+            assert begins.url == other
+        async with pool.reserve(prompt) as again:
+            assert again.url == (home.url if is_there else other)
+
+
 async def test_a_pool_that_is_stated_not_to_draft_is_held_as_drafting_when_it_does() -> None:
     async with listening(RunningEngine(drafts=True)) as behind, gateway({"standard": remote(behind.url)}) as url:
         await eventually(url, OPTED_OUT, lambda status: status == 422)

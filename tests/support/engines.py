@@ -129,6 +129,7 @@ class RunningEngine:
         version: Of the engine.
         drafts: It has a drafter.
         key: It wants this key; None for none.
+        kept_tokens: Of prompts, in its cache.
         away: It answers nothing but errors.
         served: Answered completions.
     """
@@ -136,6 +137,7 @@ class RunningEngine:
     def __init__(self, drafts: bool = False, key: str | None = None) -> None:
         self.started: float | None = 1.0
         self.version, self.drafts, self.key = "0.32.0", drafts, key
+        self.kept_tokens = 400_000
         self.away = False
         self.served = 0
 
@@ -158,7 +160,8 @@ class RunningEngine:
         if self.away:
             return 500, {}
         if path == "/metrics":
-            cache = 'vllm:cache_config_info{cache_dtype="auto",enable_prefix_caching="True"} 1.0\n'
+            size = f'block_size="16",num_gpu_blocks="{self.kept_tokens // 16}"'
+            cache = f'vllm:cache_config_info{{cache_dtype="auto",enable_prefix_caching="True",{size}}} 1.0\n'
             drafts = 'vllm:spec_decode_num_drafts_total{engine="0"} 0.0\n' if self.drafts else ""
             started = "" if self.started is None else f"process_start_time_seconds {self.started}\n"
             return 200, f"{started}{cache}{drafts}"

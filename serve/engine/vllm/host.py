@@ -29,6 +29,7 @@ from vllm.v1.engine.async_llm import AsyncLLM
 
 from policies.errors import PolicyError
 from policies.vllm_options import full_names
+from serve.discovery.reading import kept_by_vllm
 from serve.engine.vllm import plugin as vllm_plugin
 from serve.engine.vllm import scheduler
 from serve.errors import ConfigError
@@ -42,11 +43,17 @@ _PATHS = frozenset({"model", "tokenizer", "chat-template", "tool-parser-plugin",
 
 @dataclass(frozen=True, slots=True)
 class HostedEngine:
-    """A running engine with its OpenAI application and its facts, in the names of `policies.PoolFacts`."""
+    """A running engine with its OpenAI application.
+
+    Attributes:
+        facts: In the names of `policies.PoolFacts`.
+        kept_tokens: Of prompts, in its cache; None if unknown.
+    """
 
     client: AsyncLLM
     app: AsgiApp
     facts: dict[str, Any]
+    kept_tokens: int | None
 
     def shutdown(self) -> None:
         self.client.shutdown(timeout=5)
@@ -121,7 +128,8 @@ async def start_engine(args: argparse.Namespace, *, opt_out: bool) -> HostedEngi
     app = build_app(args, tasks, client.model_config)
     await init_app_state(client, app.state, args, tasks)
     keep_serving(app)
-    return HostedEngine(client, app, facts_of(config))
+    caches = [config.cache_config.metrics_info()] * config.parallel_config.data_parallel_size
+    return HostedEngine(client, app, facts_of(config), kept_by_vllm(caches))
 
 
 def refuse_stale_drafts(config: VllmConfig) -> None:

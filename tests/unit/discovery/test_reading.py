@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serve.discovery.finding import facts_of, known
-from serve.discovery.reading import DIALECTS, Answers, EngineAnswer, engine_metrics, read
+from serve.discovery.reading import DIALECTS, Answers, EngineAnswer, engine_metrics, kept_tokens, read
 
 RECORDINGS = Path(__file__).parent / "recordings"
 
@@ -139,6 +139,41 @@ def test_engines_of_one_server_that_differ_tell_only_in_what_they_agree() -> Non
     found = read({**recorded("vllm032-std"), "metrics": EngineAnswer(200, "\n".join(series).encode())})
     assert "prefix_caching" not in found
     assert found["kv_cache_dtype"].value == "auto"
+
+
+_CACHE = 'vllm:cache_config_info{{block_size="16",engine="{at}",num_gpu_blocks="1000"{more}}} 1.0\n'
+_SGLANG = "".join(
+    f'sglang:max_total_num_tokens{{dp_rank="{group}",tp_rank="{rank}"}} 471258.0\n'
+    for group, rank in ("00", "01", "10")
+)
+
+
+@pytest.mark.parametrize(
+    ("metrics", "tokens"),
+    [
+        (_CACHE.format(at=0, more=""), 16_000),
+        (_CACHE.format(at=0, more="") + _CACHE.format(at=1, more=""), 16_000),
+        (_CACHE.format(at=0, more=',kv_cache_size_tokens="9000"'), 9_000),
+        ("".join(_CACHE.format(at=at, more=',kv_cache_size_tokens="9000"') for at in (0, 1)), 18_000),
+        (_CACHE.format(at=0, more=',kv_offloading_size="None"'), 16_000),
+        (_CACHE.format(at=0, more=',kv_offloading_size="64.0"'), None),
+        ('vllm:cache_config_info{block_size="16",num_gpu_blocks="None"} 1.0\n', None),
+        (_SGLANG, 942_516),
+        (_SGLANG + 'sglang:hicache_host_total_tokens{tp_rank="0"} 34000000.0\n', 34_000_000),
+        ("vllm:num_requests_running 1.0\n", None),
+        ("no metrics", None),
+        ("", None),
+    ],
+    ids=["blocks", "blocks of all ranks", "tokens", "tokens of each rank", "nothing outside the GPU",
+         "outside the GPU too", "not yet", "SGLang", "SGLang with the host's memory", "a router", "a page", "silence"],
+)  # fmt: skip
+def test_an_engines_metrics_tell_how_many_tokens_of_prompts_it_keeps(metrics: str, tokens: int | None) -> None:
+    assert kept_tokens(metrics) == tokens
+
+
+@pytest.mark.parametrize(("name", "tokens"), [("vllm032-std", 524_288), ("vllm032-draft", 349_440)])
+def test_a_real_engines_metrics_tell_how_many_tokens_of_prompts_it_keeps(name: str, tokens: int) -> None:
+    assert kept_tokens(recorded(name)["metrics"].text) == tokens
 
 
 def test_an_engine_that_behaves_as_if_it_drafts_is_not_said_not_to() -> None:

@@ -51,7 +51,7 @@ async def hosting(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> AsyncItera
     exits: list[int] = []
 
     async def start_engine(*_: Any, **__: Any) -> Any:
-        return SimpleNamespace(client=engine, app=answering, facts={}, shutdown=lambda: None)
+        return SimpleNamespace(client=engine, app=answering, facts={}, kept_tokens=None, shutdown=lambda: None)
 
     host = SimpleNamespace(start_engine=start_engine, parse_args=lambda *_: None)
     monkeypatch.setattr(vllm, "host", host, raising=False)

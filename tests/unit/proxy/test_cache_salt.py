@@ -125,7 +125,7 @@ def test_what_is_no_completion_has_no_salt() -> None:
 
 
 def test_a_prompt_is_placed_where_its_own_tenant_has_sent_it() -> None:
-    index, prompt = PrefixIndex(), [b"x" * 9000]
+    index, prompt = PrefixIndex(lambda _: 8192), [b"x" * 9000]
     index.sent("one", blocks_of(prompt, salt("red")))
     index.sent("two", blocks_of(prompt, salt("blue")))
     for tenant, replica in (("red", "one"), ("blue", "two")):

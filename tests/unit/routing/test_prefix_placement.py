@@ -2,6 +2,7 @@
 
 from contextlib import ExitStack, suppress
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -85,6 +86,31 @@ def test_a_replica_that_computes_long_still_has_what_it_would_take_as_long_to_co
         assert placement.choose(known) == A
 
 
+@pytest.mark.parametrize(
+    ("kept_tokens", "gateways", "is_there"),
+    [(100_000, 1, True), (20_000, 1, False), (100_000, 4, False), (None, 1, True), (10**12, 9, True)],
+    ids=["as it is kept", "as the replica has forgotten it", "as others sent more", "by default", "of a huge cache"],
+)
+def test_a_prompt_is_remembered_for_as_long_as_its_replica_keeps_it(
+    kept_tokens: int | None, gateways: int, is_there: bool
+) -> None:
+    placement = PrefixPlacement(lambda: {A: 9, B: 9}, lambda _: kept_tokens, gateways=gateways)
+    for prompt in (BLOCKS, blocks_of([b"o" * (100 * BLOCK_BYTES)])):
+        with placement.at(B, prompt):
+            pass
+    with placement.at(A, BLOCKS[:25]):
+        pass
+    assert placement.choose(BLOCKS) == (B if is_there else A)
+
+
+def test_of_a_cache_without_end_no_more_than_a_part_is_remembered() -> None:
+    placement = PrefixPlacement(lambda: {A: 9, B: 9}, lambda _: 10**12)
+    for url, blocks in ((A, range(100_000)), (B, range(1_000)), (A, range(200_000, 300_000))):
+        with placement.at(url, blocks):
+            pass
+    assert placement.choose(range(2_000)) == B
+
+
 def test_a_request_that_never_began_leaves_nothing_to_compute() -> None:
     placement = PrefixPlacement(lambda: {A: 9, B: 9})
     with placement.at(A, BLOCKS):
@@ -95,13 +121,13 @@ def test_a_request_that_never_began_leaves_nothing_to_compute() -> None:
 
 
 def test_a_prompt_goes_where_its_beginning_is() -> None:
-    index = PrefixIndex()
+    index = PrefixIndex(lambda _: 8192)
     index.sent("b", blocks_of([SYSTEM, b"one"]))
     assert index.choose(blocks_of([SYSTEM, b"two"]), IDLE) == "b"
 
 
 def test_a_hot_prompt_splits_once_its_replica_is_busier_than_it_is_worth() -> None:
-    index = PrefixIndex()
+    index = PrefixIndex(lambda _: 8192)
     blocks = blocks_of([SYSTEM])
     index.sent("b", blocks)
     assert index.choose(blocks, {**IDLE, "b": 7}) == "b"
@@ -109,14 +135,14 @@ def test_a_hot_prompt_splits_once_its_replica_is_busier_than_it_is_worth() -> No
 
 
 def test_a_full_replica_is_left_out() -> None:
-    index = PrefixIndex()
+    index = PrefixIndex(lambda _: 8192)
     index.sent("b", blocks_of([SYSTEM]))
     assert index.choose(blocks_of([SYSTEM]), {"a": 3, "c": 5}) == "a"
     assert index.choose(blocks_of([SYSTEM]), {}) is None
 
 
 def test_prompts_that_nobody_knows_spread_over_replicas() -> None:
-    index = PrefixIndex()
+    index = PrefixIndex(lambda _: 8192)
     for number in range(30):
         blocks = blocks_of([b"%d" % number * (4 * BLOCK_BYTES)])
         replica = index.choose(blocks, IDLE)
@@ -131,7 +157,7 @@ def test_what_lies_behind_another_beginning_is_another_block() -> None:
 
 
 def test_a_replica_that_is_gone_is_forgotten() -> None:
-    index = PrefixIndex()
+    index = PrefixIndex(lambda _: 8192)
     index.sent("b", blocks_of([SYSTEM]))
     index.keep({"a", "c"})
     assert index.known("b", blocks_of([SYSTEM])) == 0
@@ -160,7 +186,7 @@ OPERATIONS = st.lists(st.tuples(st.sampled_from("abc"), st.lists(st.integers(0, 
 def test_memory_is_bounded_and_only_replicas_with_room_are_chosen(
     operations: list[tuple[str, list[int]]], kept: int, requests: dict[str, int]
 ) -> None:
-    index = PrefixIndex(kept)
+    index = PrefixIndex(lambda _: kept)
     for replica, blocks in operations:
         index.sent(replica, blocks)
         assert all(len(there) <= kept for there in index._replicas.values())
@@ -177,7 +203,7 @@ def test_what_a_replica_has_is_found_whatever_it_was_sent_and_has_forgotten(prom
     def chained(prompt: str) -> list[int]:
         return [hash(prompt[: end + 1]) for end in range(len(prompt))]
 
-    index = PrefixIndex(kept_blocks=6)
+    index = PrefixIndex(lambda _: 6)
     for prompt in prompts:
         index.sent("a", chained(prompt))
     blocks = chained(asked)

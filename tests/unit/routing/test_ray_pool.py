@@ -205,6 +205,21 @@ async def test_prompts_with_one_beginning_go_to_one_replica_and_reuse_its_slot()
     await pool.close()
 
 
+async def test_a_replica_tells_how_much_of_its_prompts_it_keeps() -> None:
+    handle = TwoReplicas()
+    for replica in handle.curr_replicas.values():
+        replica.replica_metadata["kept_tokens"] = 1000
+    pool = RayPool("m/p", handle, WaitingTerms(None, FOR_EVER_S), "prefix")  # type: ignore[arg-type]
+    first, second, third = (Affinity(str, lambda name=name: tuple((name, at) for at in range(9))) for name in "abc")
+    urls = []
+    for prompt in (first, second, third, first):
+        async with pool.reserve(prompt) as endpoint:
+            urls.append(endpoint.url)
+    assert urls[0] != urls[1]
+    assert urls[3] == urls[2]  # the first prompt's replica was sent the third, and keeps no more than one
+    await pool.close()
+
+
 @pytest.mark.parametrize("routing", ["balanced", "sticky", "prefix"])
 async def test_requests_avoid_a_replica_that_did_not_answer_and_each_the_one_that_has_failed_it(routing: str) -> None:
     handle = TwoReplicas()

@@ -15,8 +15,10 @@ import json
 import sys
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from itertools import count, takewhile
 from pathlib import Path
+from random import Random
 from statistics import mean, quantiles
 from zlib import crc32
 
@@ -26,6 +28,7 @@ from rich.table import Table
 from bench.schemas import SHARED
 from lab.simulation.traces import Trace, Turn, arrivals, read_trace
 from lab.simulation.traffic import lines_of
+from serve.load.shared_load import PERIOD_S
 from serve.routing.prefix_placement import BLOCK_TOKENS, PrefixIndex, PrefixPlacement
 
 TRACES = SHARED / "suites" / "claude_code_traces.jsonl.gz"
@@ -115,11 +118,18 @@ def cache_aware(kept_tokens: int) -> Choice:
 
 
 class Ours:
-    """The gateway's own choice, `routing: prefix`; it is told when answers begin and end."""
+    """The gateway's own choice, `routing: prefix`; it is told when answers begin and end.
 
-    def __init__(self, kept_tokens: int) -> None:
+    Of several gateways, each request comes to one by chance. Every second they tell each other what they have sent.
+    """
+
+    def __init__(self, kept_tokens: int, gateways: int = 1) -> None:
         self._slots: dict[str, int] = {}
-        self._placement = PrefixPlacement(lambda: self._slots, lambda _: kept_tokens)
+        self._gateways = [
+            PrefixPlacement(lambda: self._slots, lambda _: kept_tokens, is_shared=gateways > 1) for _ in range(gateways)
+        ]
+        self._chance = Random(1)
+        self._exchange_s = 0.0
         self._events: list[tuple[float, int, Callable[[], object]]] = []
         self._numbers = count()
 
@@ -127,13 +137,23 @@ class Ours:
         while self._events and self._events[0][0] <= turn.at_s:
             heapq.heappop(self._events)[2]()
         self._slots = {str(number): sys.maxsize for number in range(len(replicas))}
-        blocks = turn.blocks[:_LONGEST_BLOCKS]
-        url = self._placement.choose(blocks)
-        placed, first_s = self._placement.at(url, blocks), replicas[int(url)].first_token_s(turn)
+        if turn.at_s >= self._exchange_s:
+            self._exchange(turn.at_s + PERIOD_S)
+        blocks = [block & 0xFFFFFFFF for block in turn.blocks[:_LONGEST_BLOCKS]]
+        placement = self._chance.choice(self._gateways)
+        url = placement.choose(blocks)
+        placed, first_s = placement.at(url, blocks), replicas[int(url)].first_token_s(turn)
         placed.__enter__()
         self._at(first_s, placed.begun)
         self._at(first_s + turn.output / DECODE_PER_S, placed.__exit__)
         return int(url)
+
+    def _exchange(self, next_s: float) -> None:
+        self._exchange_s = next_s
+        for sender, sent in [(gateway, gateway.report()) for gateway in self._gateways]:
+            for gateway in self._gateways:
+                if gateway is not sender:
+                    gateway.merge(sent)
 
     def _at(self, time_s: float, do: Callable[[], object]) -> None:
         heapq.heappush(self._events, (time_s, next(self._numbers), do))
@@ -149,6 +169,8 @@ CHOICES: Mapping[str, Callable[[int], Choice]] = {  # by how many tokens of prom
     "consistent hash": consistent_hash,
     "cache-aware": cache_aware,
     "prefix (ours)": Ours,
+    "of 2 gateways": partial(Ours, gateways=2),
+    "of 4 gateways": partial(Ours, gateways=4),
     "clairvoyant": clairvoyant,
 }
 

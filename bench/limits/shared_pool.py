@@ -17,7 +17,7 @@ from serve.limits.usage import Usage
 from serve.load.shared_load import PERIOD_S, Figures, LoadBoard
 from serve.routing.fair_queue import Asker
 from serve.routing.leases import Lease, Leases
-from serve.routing.pool import Endpoint
+from serve.routing.pool import Endpoint, PoolReport
 from serve.routing.waiting_room import WaitingTerms
 from serve.shared.report import Reporter
 
@@ -160,8 +160,8 @@ class _Run:
     async def _exchange(self, gateway: Leases, board: LoadBoard) -> None:
         reporter: Reporter[Figures, Figures] = Reporter(
             board.take,
-            lambda: Figures(queues={_POOL: gateway.queue.report()}),
-            lambda others: gateway.merge(others.queues[_POOL]),
+            lambda: Figures(pools={_POOL: PoolReport(gateway.queue.report())}),
+            lambda others: gateway.merge(others.pools[_POOL].queue),
             "the board", "", log,
         )  # fmt: skip
         await asyncio.sleep(self._chance.random() * PERIOD_S)

@@ -143,7 +143,8 @@ def load_of(config: GatewayConfig, policy: Policy, gateways: int, metrics: Metri
 
 def shared_load(config: GatewayConfig, load: AnyLoad, pools: Mapping[PoolKey, Pool]) -> Part:
     """Returns the part that shares the load, and what tenants were given, with the other gateway replicas."""
-    if not load.learns and config.access.mode == "off" and not config.limits.reserved_slots:
+    by_prefix = any(pool.routing == "prefix" for *_, pool in config.each_pool())
+    if not (load.learns or by_prefix or config.access.mode != "off" or config.limits.reserved_slots):
         return OFF  # without tenants and reserved slots there is nothing to share fairly
     return Part("load", run=SharedLoad(load, pools, connect_load(application())).run)
 

@@ -1,40 +1,45 @@
 """The load over all gateway replicas: the actor that they leave their figures with, and a replica's side of it.
 
-Figures of the load, and what tenants were given in each pool, so that they share it by weight over all replicas.
+Figures of the load; what tenants were given in each pool, so that they share it by weight over all replicas; and which
+prompts engines were sent, so that a conversation is found again whichever replica it comes to.
 """
 
 import asyncio
 import logging
 import time
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from serve.load.learned import LoadReport, PoolKey, total
 from serve.load.live_load import AnyLoad
 from serve.routing.fair_queue import QueueReport
-from serve.routing.pool import Pool
+from serve.routing.pool import Pool, PoolReport
+from serve.routing.prefix_placement import newest
 from serve.shared.link import Link, link_to
 from serve.shared.report import Acknowledgement, Pending, Register, Report, Reporter
 
 log = logging.getLogger("ray.serve.specgate.load")
 
 PERIOD_S = 1.0
-_VERSION = 5  # of the figures and of where their classes stand: an older actor can't read them
+_VERSION = 6  # of the figures and of where their classes stand: an older actor can't read them
 _FRESH_S = 5.0  # a replica that has not reported for so long is gone, and its requests with it
+_MOST_UNDELIVERED = 1024  # prompts for one replica
 
-Given = dict[PoolKey, defaultdict[tuple[int, str], float]]
+
+class _News:
+    """What one replica has yet to be told of a pool."""
+
+    def __init__(self) -> None:
+        self.given: defaultdict[tuple[int, str], float] = defaultdict(float)
+        self.sent: deque[tuple[str, bytes]] = deque(maxlen=_MOST_UNDELIVERED)
 
 
 class Figures(NamedTuple):
-    """The figures of one gateway replica; in an answer, those of all others together.
-
-    Attributes:
-        queues: By pool, what its queue wants now, and what it has given since the last report.
-    """
+    """The figures of one gateway replica; in an answer, those of all others together."""
 
     load: LoadReport = LoadReport()
-    queues: Mapping[PoolKey, QueueReport] = {}
+    pools: Mapping[PoolKey, PoolReport] = {}
 
 
 class LoadBoard:
@@ -43,7 +48,7 @@ class LoadBoard:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._figures: dict[str, tuple[float, Figures]] = {}
-        self._undelivered: dict[str, Given] = {}  # what was given, for each replica that does not know of it yet
+        self._undelivered: dict[str, defaultdict[PoolKey, _News]] = {}  # by replica
         self._register = Register(self._book, self._answer, clock=clock)
 
     async def take(self, report: Report[Figures, Figures]) -> Acknowledgement[Figures] | Pending:
@@ -54,25 +59,26 @@ class LoadBoard:
         now_s = self._clock()
         self._figures[report.replica] = (now_s, report.content)
         self._figures = {name: entry for name, entry in self._figures.items() if now_s - entry[0] < _FRESH_S}
-        self._undelivered = {name: self._undelivered.get(name, {}) for name in self._figures}
+        self._undelivered = {name: self._undelivered.get(name, defaultdict(_News)) for name in self._figures}
         for name in self._figures.keys() - {report.replica}:
-            for pool, queue in report.content.queues.items():
-                given = self._undelivered[name].setdefault(pool, defaultdict(float))
-                for place, cost in queue.given.items():
-                    given[place] += cost
+            for pool, own in report.content.pools.items():
+                news = self._undelivered[name][pool]
+                news.sent.extend(own.sent)
+                for place, cost in own.queue.given.items():
+                    news.given[place] += cost
 
     async def _answer(self, report: Report[Figures, Figures]) -> Figures:
-        given, self._undelivered[report.replica] = self._undelivered[report.replica], {}
+        news, self._undelivered[report.replica] = self._undelivered[report.replica], defaultdict(_News)
         others = [figures for name, (_, figures) in self._figures.items() if name != report.replica]
-        queues = {
-            pool: QueueReport(given.get(pool, {}), _wanted(pool, [figures.queues for figures in others]))
-            for pool in report.content.queues
+        pools = {
+            pool: PoolReport(QueueReport(news[pool].given, _wanted(pool, others)), newest(list(news[pool].sent)))
+            for pool in report.content.pools
         }
-        return Figures(total(figures.load for figures in others), queues)
+        return Figures(total(figures.load for figures in others), pools)
 
 
-def _wanted(pool: PoolKey, queues: Sequence[Mapping[PoolKey, QueueReport]]) -> tuple[int, ...]:
-    wanted = [by_pool[pool].wanted for by_pool in queues if pool in by_pool]
+def _wanted(pool: PoolKey, others: Sequence[Figures]) -> tuple[int, ...]:
+    wanted = [figures.pools[pool].queue.wanted for figures in others if pool in figures.pools]
     return tuple(map(sum, zip(*filter(None, wanted), strict=True)))
 
 
@@ -105,12 +111,12 @@ class SharedLoad:
         if not await self._reporter.sync():
             self._load.merge(None)
             for pool in self._pools.values():
-                pool.merge(QueueReport())
+                pool.merge(PoolReport())
 
     def _adopt(self, others: Figures) -> None:
         self._load.merge(others.load)
         for key, pool in self._pools.items():
-            pool.merge(others.queues.get(key, QueueReport()))
+            pool.merge(others.pools.get(key, PoolReport()))
 
 
 def connect(application: str | None) -> Link:

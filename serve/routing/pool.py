@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from msgspec import Struct
 
@@ -99,6 +99,17 @@ class Occupancy:
         return self.queue.total()
 
 
+class PoolReport(NamedTuple):
+    """A gateway replica's message on a pool to the others, or that of all others together.
+
+    Attributes:
+        sent: Prompts that replicas were sent since the last report, oldest first: URL, and blocks of 4 bytes each.
+    """
+
+    queue: QueueReport = QueueReport()
+    sent: tuple[tuple[str, bytes], ...] = ()
+
+
 class Pool(Protocol):
     """A pool as the gateway sees it."""
 
@@ -122,11 +133,11 @@ class Pool(Protocol):
         """Running replicas; 0 if unknown."""
         ...
 
-    def report(self) -> QueueReport:
-        """Returns what other gateway replicas should know of this one's queue for the pool."""
+    def report(self) -> PoolReport:
+        """Returns what other gateway replicas should know of this one's part in the pool."""
         ...
 
-    def merge(self, others: QueueReport) -> None:
+    def merge(self, others: PoolReport) -> None:
         """Takes what other gateway replicas say of theirs."""
         ...
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_right
-from collections import Counter, OrderedDict
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections import Counter, OrderedDict, deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from itertools import accumulate
 from typing import Any
+from zlib import crc32
 
 from serve.routing.pool import Endpoint, Hold
 
@@ -21,6 +24,8 @@ BLOCK_TOKENS = BLOCK_BYTES // 4  # about
 _LONGEST_BLOCKS = 2048  # of a prompt, half a million tokens: how much there is to compute counts as well
 _KEPT_TOKENS = 2_000_000  # by a replica that does not tell
 _MOST_BLOCKS = 65536  # that are remembered of a replica, some 10 MB
+_MOST_UNTOLD = 1024  # prompts that other gateways have yet to be told of
+_MOST_TOLD = 32768  # blocks that one is told of at a time; to take them in takes some 10 ms
 
 
 class PrefixIndex:
@@ -78,13 +83,19 @@ def blocks_of(texts: Sequence[bytes], salt: str = "") -> tuple[int, ...]:
     another salt of the cache is not there.
     """
     found = []
-    chain = hash(salt)
+    chain = crc32(salt.encode())
     for block in _cut(texts):
-        chain = hash((chain, block))  # of this process, as the index
+        chain = crc32(block, chain)  # the same in every gateway
         found.append(chain)
         if len(found) == _LONGEST_BLOCKS:
             break
     return tuple(found)
+
+
+def newest(sent: Sequence[tuple[str, bytes]]) -> tuple[tuple[str, bytes], ...]:
+    """Returns the last of some prompts as `PoolReport.sent` has them, as many as another gateway is told at a time."""
+    sizes = accumulate(len(blocks) // 4 for _, blocks in reversed(sent))
+    return tuple(sent[len(sent) - sum(size <= _MOST_TOLD for size in sizes) :])
 
 
 def _cut(texts: Sequence[bytes]) -> Iterator[bytes]:
@@ -104,7 +115,7 @@ class PrefixPlacement:
         slots: Those of each running replica.
         kept_tokens: How many tokens of prompts a replica keeps; None if it does not tell.
         known: All replicas that may still have what they were sent, by default those that run.
-        gateways: That send prompts to the replicas: of what one keeps, each has sent its part.
+        is_shared: Other gateways send prompts there as well.
     """
 
     def __init__(
@@ -112,16 +123,17 @@ class PrefixPlacement:
         slots: Callable[[], Mapping[str, int]],
         kept_tokens: Callable[[str], int | None] = lambda _: None,
         known: Callable[[], Collection[str]] | None = None,
-        gateways: int = 1,
+        is_shared: bool = False,
     ) -> None:
         def kept_blocks(url: str) -> int:
-            return min((kept_tokens(url) or _KEPT_TOKENS) // BLOCK_TOKENS // gateways + 1, _MOST_BLOCKS)
+            return min((kept_tokens(url) or _KEPT_TOKENS) // BLOCK_TOKENS + 1, _MOST_BLOCKS)
 
         self._slots = slots
         self._known = known
         self._index = PrefixIndex(kept_blocks)
         self._requests: Counter[str] = Counter()
         self._waiting_blocks: Counter[str] = Counter()
+        self._untold = deque[tuple[str, Sequence[int]]](maxlen=_MOST_UNTOLD if is_shared else 0)
 
     def choose(self, blocks: Sequence[int], avoid: Collection[str] = ()) -> str:
         """Returns the URL of the best replica for a prompt; empty if none is known to have room."""
@@ -140,8 +152,20 @@ class PrefixPlacement:
         """Takes note that a replica has nothing of what it was sent."""
         self._index.forget(url)
 
+    def report(self) -> tuple[tuple[str, bytes], ...]:
+        """Returns the prompts that were sent since the last report, as `PoolReport.sent` has them."""
+        sent = newest([(url, array("I", blocks).tobytes()) for url, blocks in self._untold])
+        self._untold.clear()
+        return sent
+
+    def merge(self, sent: Iterable[tuple[str, bytes]]) -> None:
+        """Takes what other gateways have reported."""
+        for url, blocks in sent:
+            self._index.sent(url, array("I", blocks))
+
     def at(self, url: str, blocks: Sequence[int]) -> Placed:
         """Returns a context that counts a request on the replica that serves it."""
+        self._untold.append((url, blocks))
         return Placed(url, blocks, self._index, self._requests, self._waiting_blocks)
 
 

@@ -17,10 +17,10 @@ from ray.serve.handle import DeploymentHandle
 
 from policies.facts import common
 from serve.errors import PoolUnavailableError
-from serve.routing.fair_queue import ANONYMOUS, Asker, QueueReport
+from serve.routing.fair_queue import ANONYMOUS, Asker
 from serve.routing.leases import IDLE_TIMEOUT_S, Lease, Leases, Reserve
 from serve.routing.outages import Outages
-from serve.routing.pool import HEAD_START_S, NO_AFFINITY, Affinity, Endpoint, Hold, Occupancy, url_of
+from serve.routing.pool import HEAD_START_S, NO_AFFINITY, Affinity, Endpoint, Hold, Occupancy, PoolReport, url_of
 from serve.routing.prefix_placement import PlacedHold, PrefixPlacement
 from serve.routing.waiting_room import WaitingTerms, queue_full
 
@@ -44,7 +44,7 @@ class RayPool:
         self._retry_after_s = terms.retry_after_s
         self._sticky = routing == "sticky"
         self._placement = (
-            PrefixPlacement(lambda: slots_by_url(*self._deployment), self._kept_tokens, gateways=gateways)
+            PrefixPlacement(lambda: slots_by_url(*self._deployment), self._kept_tokens, is_shared=gateways > 1)
             if routing == "prefix"
             else None
         )
@@ -76,11 +76,13 @@ class RayPool:
     def replicas(self) -> int:
         return len(metadata_of_running(*self._deployment))
 
-    def report(self) -> QueueReport:
-        return self._leases.queue.report()
+    def report(self) -> PoolReport:
+        return PoolReport(self._leases.queue.report(), self._placement.report() if self._placement else ())
 
-    def merge(self, others: QueueReport) -> None:
-        self._leases.merge(others)
+    def merge(self, others: PoolReport) -> None:
+        self._leases.merge(others.queue)
+        if self._placement is not None:
+            self._placement.merge(others.sent)
 
     def reserve(self, affinity: Affinity = NO_AFFINITY, asker: Asker = ANONYMOUS) -> Hold:
         avoid = affinity.avoid | self._outages.now()

@@ -9,7 +9,7 @@ from typing import Any
 from serve.errors import PoolUnavailableError
 from serve.routing.fair_queue import ANONYMOUS, Asker, QueueReport, Turn
 from serve.routing.outages import Outages
-from serve.routing.pool import HEAD_START_S, NO_AFFINITY, Affinity, Endpoint, Hold, Occupancy
+from serve.routing.pool import HEAD_START_S, NO_AFFINITY, Affinity, Endpoint, Hold, Occupancy, PoolReport
 from serve.routing.prefix_placement import PlacedHold, PrefixPlacement
 from serve.routing.waiting_room import WaitingRoom, WaitingTerms
 
@@ -68,7 +68,7 @@ class RemotePool:
         self._room = WaitingRoom[_Address](self._terms, label, self.give_back, self._capacity)
         self._is_sticky = routing == "sticky"
         self._placement = (
-            PrefixPlacement(self._rooms, self._kept_tokens, lambda: self._addresses, gateways)
+            PrefixPlacement(self._rooms, self._kept_tokens, lambda: self._addresses, gateways > 1)
             if routing == "prefix"
             else None
         )
@@ -95,11 +95,14 @@ class RemotePool:
     def replicas(self) -> int:
         return len(self._present()) if len(self._addresses) > 1 else 0
 
-    def report(self) -> QueueReport:
-        return QueueReport(self._room.queue.report().given)  # its slots are its own
+    def report(self) -> PoolReport:
+        queue = QueueReport(self._room.queue.report().given)  # its slots are its own
+        return PoolReport(queue, self._placement.report() if self._placement else ())
 
-    def merge(self, others: QueueReport) -> None:
-        self._room.queue.merge(others)
+    def merge(self, others: PoolReport) -> None:
+        self._room.queue.merge(others.queue)
+        if self._placement is not None:
+            self._placement.merge(others.sent)
         self._hand_out()
 
     def keep(self, urls: Collection[str]) -> None:

@@ -14,7 +14,7 @@ from serve.load.learned import LoadReport, total
 from serve.load.live_load import NULL_LOAD, LiveLoad
 from serve.load.shared_load import Figures, LoadBoard, SharedLoad
 from serve.routing.fair_queue import Asker, QueueReport
-from serve.routing.pool import Endpoint
+from serve.routing.pool import Endpoint, PoolReport
 from serve.routing.remote_pool import RemotePool
 from serve.shared.link import LocalLink
 from serve.shared.report import Acknowledgement, Report
@@ -28,8 +28,8 @@ def running(requests: float) -> LoadReport:
     return LoadReport({KEY: (requests, 2 * requests)}, {KEY: ((1.0, 0.5),)}, {(*KEY, "plain"): (1, 10.0, 20.0)})
 
 
-def given(costs: dict[tuple[int, str], float]) -> dict[tuple[str, str], QueueReport]:
-    return {KEY: QueueReport(costs)}
+def given(costs: dict[tuple[int, str], float]) -> dict[tuple[str, str], PoolReport]:
+    return {KEY: PoolReport(QueueReport(costs))}
 
 
 class Site:
@@ -41,16 +41,16 @@ class Site:
         self._numbers: Counter[str] = Counter()
 
     async def report(
-        self, replica: str, load: LoadReport = NOTHING, queues: dict[tuple[str, str], QueueReport] | None = None
+        self, replica: str, load: LoadReport = NOTHING, pools: dict[tuple[str, str], PoolReport] | None = None
     ) -> Figures:
         self._numbers[replica] += 1
-        return await self.again(replica, load, queues)
+        return await self.again(replica, load, pools)
 
     async def again(
-        self, replica: str, load: LoadReport = NOTHING, queues: dict[tuple[str, str], QueueReport] | None = None
+        self, replica: str, load: LoadReport = NOTHING, pools: dict[tuple[str, str], PoolReport] | None = None
     ) -> Figures:
         """Sends the last report once more."""
-        answer = await self._board.take(Report(replica, self._numbers[replica], Figures(load, queues or {})))
+        answer = await self._board.take(Report(replica, self._numbers[replica], Figures(load, pools or {})))
         assert isinstance(answer, Acknowledgement)
         return answer.state
 
@@ -69,40 +69,52 @@ async def test_a_replica_that_is_gone_is_forgotten() -> None:
     site = Site()
     await site.report("a", running(3))
     site.clock.now_s = 10.0
-    assert await site.report("b", running(4), given({RED: 1.0})) == Figures(queues={KEY: QueueReport()})
+    assert await site.report("b", running(4), given({RED: 1.0})) == Figures(pools={KEY: PoolReport()})
     assert await site.report("a", running(3)) == Figures(running(4)), "what was given while it was away is not for it"
 
 
 async def test_a_replica_that_comes_back_does_not_hear_what_was_given_before_it_went() -> None:
     site = Site()
     await site.report("a")
-    await site.report("b", queues=given({RED: 5.0}))
+    await site.report("b", pools=given({RED: 5.0}))
     for site.clock.now_s in (4.0, 8.0):
-        await site.report("b", queues=given({}))
-    assert (await site.report("a", queues=given({}))).queues == given({})
+        await site.report("b", pools=given({}))
+    assert (await site.report("a", pools=given({}))).pools == given({})
 
 
 async def test_what_a_replica_gave_is_heard_by_each_other_once() -> None:
     site = Site()
     for name in "abc":
         assert await site.report(name) == Figures()
-    await site.report("a", queues=given({RED: 1.0, BLUE: 0.0}))
-    await site.report("a", queues=given({RED: 2.0}))
-    await site.report("b", queues=given({RED: 4.0}))
+    await site.report("a", pools=given({RED: 1.0, BLUE: 0.0}))
+    await site.report("a", pools=given({RED: 2.0}))
+    await site.report("b", pools=given({RED: 4.0}))
     for send in (site.report, site.again):
-        assert (await send("c", queues=given({}))).queues == given({RED: 7.0, BLUE: 0.0}), "the first answer got lost"
-    assert (await site.report("c", queues=given({}))).queues == given({})
-    assert (await site.report("a", queues=given({}))).queues == given({RED: 4.0})
-    assert (await site.report("b", queues=given({}))).queues == given({}), "it had heard of the first replica before"
+        assert (await send("c", pools=given({}))).pools == given({RED: 7.0, BLUE: 0.0}), "the first answer got lost"
+    assert (await site.report("c", pools=given({}))).pools == given({})
+    assert (await site.report("a", pools=given({}))).pools == given({RED: 4.0})
+    assert (await site.report("b", pools=given({}))).pools == given({}), "it had heard of the first replica before"
+
+
+async def test_what_engines_were_sent_is_heard_by_each_other_replica_once() -> None:
+    site = Site()
+    for name in "abc":
+        await site.report(name)
+    one, two = ("http://one", b"1111"), ("http://two", b"2222")
+    await site.report("a", pools={KEY: PoolReport(sent=(one,))})
+    await site.report("b", pools={KEY: PoolReport(sent=(two,))})
+    assert (await site.report("c", pools={KEY: PoolReport()})).pools[KEY].sent == (one, two)
+    assert (await site.report("c", pools={KEY: PoolReport()})).pools[KEY].sent == ()
+    assert (await site.report("a", pools={KEY: PoolReport()})).pools[KEY].sent == (two,)
 
 
 async def test_what_others_want_is_told_as_it_is_now() -> None:
     site = Site()
-    await site.report("a", queues={KEY: QueueReport(wanted=(9, 9, 9))})
-    await site.report("a", queues={KEY: QueueReport(wanted=(1, 2, 3))})
-    await site.report("b", queues={KEY: QueueReport(wanted=(10, 20, 30))})
+    await site.report("a", pools={KEY: PoolReport(QueueReport(wanted=(9, 9, 9)))})
+    await site.report("a", pools={KEY: PoolReport(QueueReport(wanted=(1, 2, 3)))})
+    await site.report("b", pools={KEY: PoolReport(QueueReport(wanted=(10, 20, 30)))})
     for _ in range(2):
-        assert (await site.report("c", queues={KEY: QueueReport()})).queues[KEY].wanted == (11, 22, 33)
+        assert (await site.report("c", pools={KEY: PoolReport()})).pools[KEY].queue.wanted == (11, 22, 33)
 
 
 def test_reports_add_up_in_any_order() -> None:

@@ -1,5 +1,8 @@
 """In a pool that routes by prefix, prompts follow their beginnings, within the slots of the replicas that run."""
 
+import subprocess
+import sys
+from array import array
 from contextlib import ExitStack, suppress
 
 import pytest
@@ -87,20 +90,48 @@ def test_a_replica_that_computes_long_still_has_what_it_would_take_as_long_to_co
 
 
 @pytest.mark.parametrize(
-    ("kept_tokens", "gateways", "is_there"),
-    [(100_000, 1, True), (20_000, 1, False), (100_000, 4, False), (None, 1, True), (10**12, 9, True)],
-    ids=["as it is kept", "as the replica has forgotten it", "as others sent more", "by default", "of a huge cache"],
+    ("kept_tokens", "is_there"),
+    [(100_000, True), (20_000, False), (None, True), (10**12, True)],
+    ids=["as it is kept", "as the replica has forgotten it", "by default", "of a huge cache"],
 )
-def test_a_prompt_is_remembered_for_as_long_as_its_replica_keeps_it(
-    kept_tokens: int | None, gateways: int, is_there: bool
-) -> None:
-    placement = PrefixPlacement(lambda: {A: 9, B: 9}, lambda _: kept_tokens, gateways=gateways)
+def test_a_prompt_is_remembered_for_as_long_as_its_replica_keeps_it(kept_tokens: int | None, is_there: bool) -> None:
+    placement = PrefixPlacement(lambda: {A: 9, B: 9}, lambda _: kept_tokens)
     for prompt in (BLOCKS, blocks_of([b"o" * (100 * BLOCK_BYTES)])):
         with placement.at(B, prompt):
             pass
     with placement.at(A, BLOCKS[:25]):
         pass
     assert placement.choose(BLOCKS) == (B if is_there else A)
+
+
+def test_a_prompt_that_another_gateway_sent_is_found_again() -> None:
+    slots = {A: 9, B: 9}
+    one, other, alone = (PrefixPlacement(lambda: slots, is_shared=shared) for shared in (True, True, False))
+    for placement in (one, alone):
+        with placement.at(B, BLOCKS):
+            pass
+    assert one.report() == ((B, array("I", BLOCKS).tobytes()),) != alone.report()
+    with one.at(A, BLOCKS[:3]):
+        pass
+    other.merge([(B, array("I", BLOCKS).tobytes()), *one.report()])
+    assert other.choose(BLOCKS) == B
+    assert one.report() == other.report() == ()
+
+
+def test_of_many_prompts_other_gateways_are_told_the_last() -> None:
+    placement = PrefixPlacement(lambda: {A: 9, B: 9}, is_shared=True)
+    for number in range(100):
+        with placement.at(A, [number] * 2000):
+            pass
+    told = [array("I", blocks)[0] for _, blocks in placement.report()]
+    assert told == [*range(84, 100)]
+    assert placement.report() == ()
+
+
+def test_the_blocks_of_a_prompt_are_the_same_in_every_gateway() -> None:
+    script = "from serve.routing.prefix_placement import blocks_of; print(blocks_of([b'x' * 4096], 'salt'))"
+    told = {subprocess.run([sys.executable, "-c", script], capture_output=True, text=True).stdout for _ in range(2)}
+    assert told == {f"{blocks_of([b'x' * 4096], 'salt')}\n"}
 
 
 def test_of_a_cache_without_end_no_more_than_a_part_is_remembered() -> None:

@@ -18,9 +18,9 @@ from serve.dialects.messages import COUNT_TOKENS, ID_HEADER, MESSAGES, PATH, enc
 from serve.dialects.messages.response import VERSION_HEADER
 from serve.dialects.responses import INPUT_TOKENS, RESPONSES
 from serve.errors import INTERNAL, EngineError, GatewayError, InvalidRequestError, QuotaError, RateLimitError
-from serve.guard.long_work import LONG_BYTES, LONG_RAW_BYTES
 from serve.http1.message import RawHeaders
 from serve.http1.sse import decode_chunk, is_done
+from serve.http1.turns import LONG_BYTES, LONG_RAW_BYTES
 from serve.proxy.exchange import Api, Exchange
 from serve.request.beside import LONG_BODY_BYTES, beside
 from serve.request.completion import CHAT_PATH

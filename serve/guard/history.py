@@ -8,7 +8,7 @@ from msgspec import Raw, Struct
 
 from serve.guard.core import HistoryRepair
 from serve.guard.core.history import ID_FORMS, id_text
-from serve.guard.long_work import LONG_RAW_BYTES, in_slices
+from serve.http1.turns import LONG_RAW_BYTES, in_slices
 from serve.request.completion import MALFORMED, NONE, holds, not_json
 from serve.request.long_json import decode
 from serve.request.patch import BodyPatch, array_of

@@ -12,10 +12,10 @@ from typing import Any
 from serve.config.pool import ModelConfig
 from serve.errors import EngineError, GatewayError, IntegrityError, encode_json
 from serve.guard.core import GUARD_ERROR, Guard, GuardState, WholeGuard
-from serve.guard.long_work import LONG_BYTES, LONG_HELD_BYTES, LONG_RAW_BYTES, in_slices
 from serve.guard.transcript import NULL_TRANSCRIPT, AnyTranscript
 from serve.http1.message import RawHeaders
 from serve.http1.sse import DONE, MAX_FRAME_BYTES, decode_chunk, encode_frame, is_comment, is_done
+from serve.http1.turns import LONG_BYTES, LONG_HELD_BYTES, LONG_RAW_BYTES, in_slices
 from serve.proxy.attempts import Attempt
 from serve.proxy.exchange import Exchange
 from serve.proxy.headers import response_headers

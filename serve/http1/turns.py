@@ -1,14 +1,23 @@
-"""Work in pieces, of which the event loop does a few in each of its turns, however many streams have one to do."""
+"""Long work in pieces, of which the event loop does a few in each of its turns, however many have one to do; and what
+is long.
+"""
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from time import monotonic
+from typing import TypeVar
 from weakref import WeakKeyDictionary
 
+LONG_BYTES = 64 * 1024  # of a whole answer, of which a single step can take more than some milliseconds
+LONG_HELD_BYTES = 128 * 1024  # of a stream, waiting for a check; each read of more is a trip to a thread
+LONG_RAW_BYTES = 512 * 1024  # of requests and streams, in which little is what has to be looked at closely
+_SLICE_S = 0.004
 _TURN_S = 0.005
 _FIRST_PIECES = 16
 _MOST_PIECES = 64  # of which one may take longer than those before
+
+T = TypeVar("T")
 
 
 class LoopTurns:
@@ -62,6 +71,34 @@ def turns() -> LoopTurns:
 async def turn() -> None:
     """Waits for the next turn of the running loop."""
     await turns().next()
+
+
+async def in_slices(steps: Generator[None, None, T], *, aside: bool = False) -> T:
+    """Runs a generator, which yields wherever it may pause, and returns its result; other tasks run after every few
+    milliseconds. It runs aside, in a thread, if a step itself may be long.
+    """
+    if aside:
+        return await asyncio.to_thread(at_once, steps)
+    until = monotonic() + _SLICE_S
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+        if monotonic() > until:
+            await turn()
+            until = monotonic() + _SLICE_S
+
+
+def at_once(steps: Generator[None, None, T]) -> T:
+    """Runs work that could pause to its end, and returns its result."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            result: T = end.value
+            return result
 
 
 class Burst:

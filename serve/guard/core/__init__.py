@@ -5,7 +5,7 @@ from serve.guard.core.client_view import LIVE_NOTE
 from serve.guard.core.guard import Guard, GuardState
 from serve.guard.core.history import HistoryRepair
 from serve.guard.core.verdict import GUARD_ERROR, Defect, Outcome, Severity, Verdict
-from serve.guard.core.whole import WholeGuard, at_once, check_answer
+from serve.guard.core.whole import WholeGuard, check_answer
 
 __all__ = [
     "GUARD_ERROR",
@@ -18,7 +18,6 @@ __all__ = [
     "Severity",
     "Verdict",
     "WholeGuard",
-    "at_once",
     "check_answer",
     "stop_of",
 ]

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Iterator, Mapping
-from typing import Any, TypeVar
+from typing import Any
 
 from serve.config.guard import GuardConfig
 from serve.guard.core.call_assembly import MAX_CALLS
 from serve.guard.core.chunk import MAX_CHOICES, STOPS, is_index
 from serve.guard.core.guard import Guard, GuardState
 from serve.guard.core.verdict import Verdict
+from serve.http1.turns import at_once
 from serve.stream.frame import TEXTS
-
-T = TypeVar("T")
 
 _PIECE_CHARS = 64 * 1024  # judged at once: some milliseconds at most
 _CALL_CHARS = 1000  # what a call costs beside its arguments, as if it were text
@@ -82,16 +81,6 @@ class WholeGuard:
         if report := self.guard.report:
             answer["specgate"] = report
         return answer
-
-
-def at_once(steps: Generator[None, None, T]) -> T:
-    """Runs work that could pause to its end, and returns its result."""
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            result: T = end.value
-            return result
 
 
 def check_answer(settings: GuardConfig, request: Mapping[str, Any], answer: dict[str, Any]) -> Verdict:

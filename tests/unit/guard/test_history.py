@@ -10,7 +10,7 @@ import pytest
 from serve.errors import InvalidRequestError
 from serve.guard.core import HistoryRepair
 from serve.guard.history import repair_history
-from serve.guard.long_work import LONG_RAW_BYTES
+from serve.http1.turns import LONG_RAW_BYTES
 from serve.request.patch import BodyPatch
 
 CUT = '{"command": "ls", "why": "check'

@@ -19,9 +19,9 @@ from policies import Candidate
 from serve.config.guard import GuardConfig
 from serve.errors import GatewayError, encode_json
 from serve.guard.core import Guard, GuardState, WholeGuard
-from serve.guard.long_work import LONG_BYTES, LONG_HELD_BYTES, LONG_RAW_BYTES
 from serve.guard.response import GuardedStream, StreamedResponse, WholeResponse
 from serve.http1.sse import encode_frame
+from serve.http1.turns import LONG_BYTES, LONG_HELD_BYTES, LONG_RAW_BYTES
 from serve.proxy.attempts import Attempt
 from serve.proxy.relay import PIECE_BYTES, send_stream
 from serve.stream.line import Line

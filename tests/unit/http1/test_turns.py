@@ -1,12 +1,13 @@
 """However many have a piece of work to do, the loop does a few and then looks after everybody else."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import threading
+from collections.abc import Awaitable, Callable, Generator
 
 import pytest
 
 from serve.http1 import turns
-from serve.http1.turns import Burst, LoopTurns, turn
+from serve.http1.turns import Burst, LoopTurns, in_slices, turn
 
 Turn = Callable[[], Awaitable[None]]
 
@@ -77,3 +78,53 @@ async def test_a_few_begin_at_once_and_a_crowd_in_turns() -> None:
     tasks = in_turns(16, 1, done, begin)
     await asyncio.sleep(0)
     assert all(task.done() for task in tasks)
+
+
+async def test_the_result_and_errors_are_those_of_the_work() -> None:
+    def good() -> Generator[None, None, str]:
+        yield
+        return "done"
+
+    def bad() -> Generator[None, None, None]:
+        yield
+        raise ValueError("broken")
+
+    assert await in_slices(good()) == "done"
+    with pytest.raises(ValueError, match="broken"):
+        await in_slices(bad())
+
+
+async def test_other_tasks_run_between_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(turns, "_SLICE_S", -1.0)
+    order: list[str] = []
+
+    def work() -> Generator[None, None, None]:
+        for _ in range(3):
+            order.append("work")
+            yield
+
+    async def other() -> None:
+        while order.count("work") < 3:
+            order.append("other")
+            await asyncio.sleep(0)
+
+    await asyncio.gather(in_slices(work()), other())
+    assert "work work" not in " ".join(order)
+
+
+@pytest.mark.parametrize("aside", [False, True])
+async def test_work_runs_beside_the_event_loop_where_that_is_asked_for(aside: bool) -> None:
+    def work() -> Generator[None, None, threading.Thread]:
+        yield
+        return threading.current_thread()
+
+    assert (await in_slices(work(), aside=aside) is not threading.main_thread()) is aside
+
+
+async def test_errors_of_work_beside_the_event_loop_are_its_own() -> None:
+    def bad() -> Generator[None, None, None]:
+        yield
+        raise ValueError("broken")
+
+    with pytest.raises(ValueError, match="broken"):
+        await in_slices(bad(), aside=True)

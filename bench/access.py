@@ -15,8 +15,8 @@ from typing import Any
 from serve.access.key_file import KeyTerms
 from serve.access.key_ring import KeyRing
 from serve.access.key_store import KeyStore
+from serve.access.key_text import new_id, new_token
 from serve.access.principal import everybody
-from serve.access.token import new_id, new_token
 from serve.errors import InvalidApiKeyError
 from serve.gateway.ingress import GatewayReplica
 from serve.http1.listener import Listener

@@ -217,7 +217,7 @@ def _write_key(path: Path, terms: dict[str, Any], limits: dict[str, Any]) -> str
         terms: Of the tenant.
         limits: Of its key.
     """
-    from serve.access.token import digest, new_token
+    from serve.access.key_text import digest, new_token
 
     key = new_token(_KEY_ID)
     row = {"id": _KEY_ID, "tenant": "t", "hash": f"sha256:{digest(key).hex()}", "limits": limits}

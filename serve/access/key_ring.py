@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from hmac import compare_digest
 
 from serve.access.key_record import KeyChanges, KeyRecord, SecretHash
+from serve.access.key_text import claimed_id, digest, token_in
 from serve.access.principal import EVERY_MODEL, Principal, Tenant
-from serve.access.token import claimed_id, digest, token_in
 from serve.config.access import PRIORITIES, RequestPriority
 from serve.errors import GatewayError, InvalidApiKeyError, SharedStateError
 from serve.telemetry.metrics import Metrics

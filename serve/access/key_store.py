@@ -23,8 +23,8 @@ import msgspec
 from serve.access.grants import EVERY_TENANT, LOCAL, check_grant, check_manages, check_shares, shared_by
 from serve.access.key_file import KeyTerms, TenantRow
 from serve.access.key_record import IssuedKey, KeyChanges, KeyRecord, SecretHash
+from serve.access.key_text import digest, new_id, new_token, without_secrets
 from serve.access.principal import Principal, Tenant
-from serve.access.token import digest, new_id, new_token, without_secrets
 from serve.config.rate_limits import Limits
 from serve.errors import ConfigError, InvalidRequestError
 from serve.shared.database_file import check, damage, is_damaged, is_odd, put_aside, transaction

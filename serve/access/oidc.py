@@ -14,8 +14,8 @@ from urllib.request import HTTPRedirectHandler, HTTPSHandler, build_opener
 import jwt
 from pydantic import TypeAdapter, ValidationError
 
+from serve.access.key_text import digest
 from serve.access.principal import EVERY_MODEL, NOBODY, Principal, Tenant
-from serve.access.token import digest
 from serve.config.access import OidcConfig, TenantName
 from serve.config.regular_file import read_regular
 from serve.errors import ConfigError, InvalidApiKeyError, SharedStateError

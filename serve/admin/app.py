@@ -17,8 +17,8 @@ from starlette.exceptions import HTTPException
 
 from serve import VERSION
 from serve.access.key_store import KeyStore
+from serve.access.key_text import without_secrets
 from serve.access.principal import MODELS_HEADER, Authenticate, Principal
-from serve.access.token import without_secrets
 from serve.admin.audit import AuditEntry, AuditLog, Refusals
 from serve.admin.authorization import ADMIN_PORT, Authorized, principal_of
 from serve.admin.board import drafts_known

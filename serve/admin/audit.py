@@ -24,11 +24,11 @@ from pathlib import Path
 from time import monotonic
 from typing import IO, Any, Self
 
-from serve.access.token import without_secrets
+from serve.access.key_text import without_secrets
 from serve.config.regular_file import open_regular, read_regular, write_whole
 from serve.errors import ConfigError, StorageError, encode_json
 from serve.limits.bucket import Bucket
-from serve.limits.messages import LimitTerms
+from serve.limits.ledger_messages import LimitTerms
 
 log = logging.getLogger("ray.serve.specgate.audit")
 

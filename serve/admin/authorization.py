@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 from starlette.types import ASGIApp
 
+from serve.access.key_text import without_secrets
 from serve.access.principal import NOBODY, Authenticate, Principal
-from serve.access.token import without_secrets
 from serve.dialects.api import refusal
 from serve.errors import (
     CrossSiteError,

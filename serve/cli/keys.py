@@ -18,8 +18,8 @@ from pydantic import TypeAdapter, ValidationError
 from serve.access.key_file import KeyTerms, TenantRow, key_row, read_key_file
 from serve.access.key_record import IssuedKey, issued_object, key_object, tenant_object
 from serve.access.key_store import FILE_NAME, GRACE_S, KeyStore, issue, open_store, rotated
+from serve.access.key_text import claimed_id
 from serve.access.principal import DEFAULT_TENANT
-from serve.access.token import claimed_id
 from serve.cli.admin import LOCAL, Url, ask
 from serve.cli.output import Json, console, print_json, print_rows
 from serve.config.access import AccessConfig, RightName, TenantName

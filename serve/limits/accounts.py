@@ -22,7 +22,7 @@ from serve.http1.message import RawHeaders
 from serve.limits.book import DIMENSIONS, dimensions, instant
 from serve.limits.charge import NULL_CHARGE, Charge, NullCharge
 from serve.limits.estimate import Estimates, RequestSize, size_of
-from serve.limits.messages import Grants, LimitId, LimitTerms, Statement
+from serve.limits.ledger_messages import Grants, LimitId, LimitTerms, Statement
 from serve.limits.quota import Spending
 from serve.limits.request_limits import RequestLimits, Standing, limits_of, over_limit, request_limits, tenant_scope
 from serve.limits.slice import Holdings, Reservation, Slice, reserve

@@ -11,7 +11,7 @@ from serve.limits.ledger import Ledger
 from serve.shared.link import Link, link_to
 from serve.shared.report import SETTLE_S
 
-VERSION = 5  # of the messages
+VERSION = 6  # of the messages and of where their classes stand: an older actor can't read them
 
 
 class LedgerActor(Ledger):

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Mapping
 
-from serve.limits.messages import Grant, Grants, Holding, LimitId, LimitTerms, Statement
+from serve.limits.ledger_messages import Grant, Grants, Holding, LimitId, LimitTerms, Statement
 from serve.shared.report import Report
 
 FORGET_S = 4.0  # after which the seats of a silent replica are free: three reports missed, and a little for the network

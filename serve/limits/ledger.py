@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from serve.errors import SharedStateError
 from serve.limits.book import UsageBook
 from serve.limits.bucket import FORGET_S, OwnBuckets
-from serve.limits.messages import Grant, Grants, Holding, LimitId, Statement
+from serve.limits.ledger_messages import Grant, Grants, Holding, LimitId, Statement
 from serve.limits.quota import month_of
 from serve.shared.report import SETTLE_S, Acknowledgement, Pending, Register, Report
 

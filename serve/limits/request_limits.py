@@ -8,7 +8,7 @@ from serve.access.principal import NO_LIMITS, Principal, Tenant
 from serve.config.rate_limits import Limits, RateLimitsConfig, TokenWeights
 from serve.errors import RateLimitError
 from serve.http1.message import RawHeaders
-from serve.limits.messages import Kind, LimitId, LimitTerms
+from serve.limits.ledger_messages import Kind, LimitId, LimitTerms
 from serve.limits.quota import Quota
 from serve.limits.slice import RateSlice, Slice
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
-from serve.limits.messages import Grant, Holding, LimitId, LimitTerms
+from serve.limits.ledger_messages import Grant, Holding, LimitId, LimitTerms
 
 _AHEAD_S = 1.5  # of its demand that a replica wants to hold: until the next answer of the ledger, and some more
 _UNUSED_S = 2.0  # after which what is held goes back

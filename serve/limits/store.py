@@ -20,7 +20,7 @@ from serve.config.rate_limits import StoreConfig
 from serve.config.secret import Secret
 from serve.errors import ConfigError, SharedStateError
 from serve.limits.bucket import start_of
-from serve.limits.messages import Grant, Grants, Holding, LimitId, Statement
+from serve.limits.ledger_messages import Grant, Grants, Holding, LimitId, Statement
 from serve.shared.report import Report
 
 SCRIPT = (Path(__file__).parent / "store.lua").read_text()

@@ -22,7 +22,7 @@ from support.stack import listening
 from serve.access.key_file import KeyTerms
 from serve.access.key_record import IssuedKey
 from serve.access.key_store import KeyStore
-from serve.access.token import new_id, new_token
+from serve.access.key_text import new_id, new_token
 from serve.gateway import ingress
 from serve.gateway.ingress import GatewayReplica
 from serve.proxy.exchange import Exchange

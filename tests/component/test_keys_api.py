@@ -15,8 +15,8 @@ from support.disks import full_disk
 from serve.access.key_file import KeyTerms
 from serve.access.key_ring import KeyRing
 from serve.access.key_store import FILE_NAME, KeyStore
+from serve.access.key_text import is_token
 from serve.access.principal import Principal
-from serve.access.token import is_token
 from serve.admin.audit import verify
 
 

@@ -14,7 +14,7 @@ from openai.types.chat import ChatCompletion
 from support.local import SIMULATED, LocalGateway, local_gateway
 
 from serve.access.key_file import KeyTerms, TenantRow
-from serve.access.token import is_token
+from serve.access.key_text import is_token
 from serve.cli.keys import AdminKeys
 from serve.config.rate_limits import Limits
 from serve.launch.ports import free_port

@@ -21,7 +21,7 @@ from support.limits_store import StoreServer, needs_server
 
 from serve.access.key_file import KeyTerms
 from serve.access.key_store import KeyStore
-from serve.access.token import digest, new_id, new_token
+from serve.access.key_text import digest, new_id, new_token
 from serve.config.access import RIGHTS
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(900), needs_server]

@@ -12,7 +12,7 @@ import msgspec
 from serve.dialects.body import wrong
 from serve.dialects.chat import MISSING_RESULT, Unreadable, chat_role, text_of, text_part
 from serve.dialects.messages.tools import TOOL_CHANGES
-from serve.dialects.reasoning import unseal
+from serve.dialects.sealed_reasoning import unseal
 
 ChatMessage = dict[str, Any]
 Part = dict[str, Any]

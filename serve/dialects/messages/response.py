@@ -11,7 +11,7 @@ from serve.dialects.dialect import Identity
 from serve.dialects.failure import Failure
 from serve.dialects.messages.conversation import client_id
 from serve.dialects.messages.request import THREAD_NOT_FOUND, MessagesMemo
-from serve.dialects.reasoning import seal
+from serve.dialects.sealed_reasoning import seal
 from serve.errors import GatewayError, MethodNotAllowedError, RouteNotFoundError
 
 VERSION_HEADER = "anthropic-version"  # of requests; with it, `GET /v1/models` means this API's models

@@ -10,7 +10,7 @@ from serve.dialects.dialect import Encoder, Identity
 from serve.dialects.failure import Failure
 from serve.dialects.messages.request import MessagesMemo
 from serve.dialects.messages.response import empty_message, error_of, stop_of, tool_use, usage_of
-from serve.dialects.reasoning import seal
+from serve.dialects.sealed_reasoning import seal
 
 _PING = b'event: ping\ndata: {"type":"ping"}\n\n'
 _BLOCKS: dict[str, dict[str, Any]] = {

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from serve.dialects.chat import MISSING_RESULT, Unreadable, chat_role, text_of, text_part
-from serve.dialects.reasoning import unseal
 from serve.dialects.responses.tools import BUILT_IN, CUSTOM_INPUT, ToolTable, read_tools
+from serve.dialects.sealed_reasoning import unseal
 from serve.errors import InvalidRequestError, encode_json
 
 Item = Mapping[str, Any]

@@ -15,9 +15,9 @@ import msgspec
 from serve.dialects.answer import REASONING, TEXT, Answer, AnswerUsage, Call
 from serve.dialects.dialect import Identity
 from serve.dialects.failure import Failure
-from serve.dialects.reasoning import seal
 from serve.dialects.responses.request import ResponsesMemo
 from serve.dialects.responses.tools import BUILT_IN, CUSTOM_INPUT, BuiltIn
+from serve.dialects.sealed_reasoning import seal
 from serve.errors import (
     DeadlineError,
     EngineError,

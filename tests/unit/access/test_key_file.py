@@ -12,9 +12,9 @@ from support.odd_files import ODD_KINDS, put_odd
 
 from serve.access.key_file import KeyTerms, OldHash, key_row, read_key_file
 from serve.access.key_record import KeyRecord, SecretHash
+from serve.access.key_text import digest, new_id, new_token
 from serve.access.oidc import read_provider_keys
 from serve.access.principal import Tenant
-from serve.access.token import digest, new_id, new_token
 from serve.config.rate_limits import Limits
 from serve.errors import ConfigError
 

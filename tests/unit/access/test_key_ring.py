@@ -8,8 +8,8 @@ from support.clock import ManualClock
 
 from serve.access.key_record import KeyChanges, KeyRecord, SecretHash
 from serve.access.key_ring import KeyRing
+from serve.access.key_text import digest, new_id, new_token
 from serve.access.principal import ANONYMOUS, Principal, Tenant, everybody
-from serve.access.token import digest, new_id, new_token
 from serve.config.access import RIGHTS
 from serve.errors import InvalidApiKeyError, SharedStateError
 

@@ -17,8 +17,8 @@ from serve.access.key_file import KeyTerms, TenantRow
 from serve.access.key_record import IssuedKey, KeyRecord
 from serve.access.key_ring import KeyRing
 from serve.access.key_store import FILE_NAME, KeyStore
+from serve.access.key_text import is_token
 from serve.access.principal import Principal, Tenant
-from serve.access.token import is_token
 from serve.errors import InsufficientScopeError, InvalidApiKeyError, InvalidRequestError
 
 RED = KeyTerms(tenant="red", name="ci")

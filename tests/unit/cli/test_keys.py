@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from serve.access.key_file import read_key_file
 from serve.access.key_ring import KeyRing
 from serve.access.key_store import FILE_NAME, KeyStore
-from serve.access.token import is_token
+from serve.access.key_text import is_token
 from serve.cli import app
 from serve.cli.keys import first_key, limits_of
 from serve.config.access import RIGHTS, AccessConfig

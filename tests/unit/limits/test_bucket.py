@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serve.limits.bucket import Bucket
-from serve.limits.messages import Holding, LimitTerms
+from serve.limits.ledger_messages import Holding, LimitTerms
 
 RATE = LimitTerms(10.0, 300.0)
 AMOUNTS = st.floats(0, 400).map(lambda amount: round(amount, 3))

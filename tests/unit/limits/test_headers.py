@@ -1,6 +1,6 @@
 """What responses say about limits."""
 
-from serve.limits.messages import Kind, LimitId, LimitTerms
+from serve.limits.ledger_messages import Kind, LimitId, LimitTerms
 from serve.limits.request_limits import limit_headers
 from serve.limits.slice import RateSlice, SeatSlice, Slice
 

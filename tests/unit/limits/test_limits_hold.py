@@ -15,7 +15,7 @@ from serve.errors import SharedStateError
 from serve.limits.book import UsageBook
 from serve.limits.bucket import FORGET_S
 from serve.limits.ledger import Ledger
-from serve.limits.messages import Grant, Grants, LimitId, LimitTerms, Statement
+from serve.limits.ledger_messages import Grant, Grants, LimitId, LimitTerms, Statement
 from serve.limits.quota import month_of
 from serve.limits.slice import Holdings, RateSlice, Reservation, SeatSlice, Slice, reserve
 from serve.limits.usage import UsageKey, UsageSums

@@ -5,7 +5,7 @@ import pytest
 from serve.access.principal import NO_LIMITS, Principal, Tenant
 from serve.config.access import RIGHTS
 from serve.config.rate_limits import Limits, RateLimitsConfig
-from serve.limits.messages import LimitId, LimitTerms
+from serve.limits.ledger_messages import LimitId, LimitTerms
 from serve.limits.request_limits import over_limit, request_limits
 from serve.limits.slice import RateSlice
 

@@ -1,6 +1,6 @@
 """What a replica asks of the ledger, and how often."""
 
-from serve.limits.messages import Grant, LimitId, LimitTerms
+from serve.limits.ledger_messages import Grant, LimitId, LimitTerms
 from serve.limits.slice import Holdings, RateSlice, SeatSlice, reserve
 
 

@@ -7,7 +7,7 @@ import pytest
 from support.responses_api import WEATHER, chat, translated
 
 from serve.dialects.chat import MISSING_RESULT
-from serve.dialects.reasoning import seal
+from serve.dialects.sealed_reasoning import seal
 from serve.errors import InvalidRequestError
 
 USER = {"role": "user", "content": "hi"}

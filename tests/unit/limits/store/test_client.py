@@ -12,7 +12,7 @@ from support.limits_store import StoreServer, needs_server
 
 from serve.config.rate_limits import StoreConfig
 from serve.errors import SharedStateError
-from serve.limits.messages import Holding, LimitId, LimitTerms, Statement
+from serve.limits.ledger_messages import Holding, LimitId, LimitTerms, Statement
 from serve.limits.store import RedisStore
 from serve.shared.report import Report
 

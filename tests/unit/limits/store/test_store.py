@@ -10,7 +10,7 @@ from redis.asyncio import Redis
 from support.limits_store import VIRTUAL, StoreServer, needs_server
 
 from serve.limits.bucket import OwnBuckets
-from serve.limits.messages import Grant, Grants, Holding, LimitId, LimitTerms, Statement
+from serve.limits.ledger_messages import Grant, Grants, Holding, LimitId, LimitTerms, Statement
 from serve.limits.store import RedisStore
 from serve.shared.report import Report
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serve.access.token import checksum, claimed_id, digest, is_token, new_id, new_token, token_in, without_secrets
+from serve.access.key_text import checksum, claimed_id, digest, is_token, new_id, new_token, token_in, without_secrets
 
 TOKEN = "sgk_0123456789_" + "a" * 43
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serve.dialects.reasoning import seal, unseal
+from serve.dialects.sealed_reasoning import seal, unseal
 
 
 @given(st.text(st.characters(codec="utf-8")))

@@ -115,17 +115,9 @@ class Shadows:
     counts them.
     """
 
-    def __init__(
-        self,
-        config: GatewayConfig,
-        attempts: Attempts,
-        chance: Callable[[], float] = random,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, config: GatewayConfig, attempts: Attempts) -> None:
         self._config = config
         self._attempts = attempts
-        self._chance = chance
-        self._clock = clock
         self._shadows = dict(_shadows(config))
         self._drawn: dict[str, _Drawn] = {}
         self._copies: set[asyncio.Task[None]] = set()
@@ -140,9 +132,9 @@ class Shadows:
     def begins(self, request: RoutedRequest) -> None:
         """Draws whether a guarded request that begins is to be copied."""
         shadow = self._shadows.get(request.decision.model)
-        if shadow is None or request.request_id in self._drawn or self._chance() >= shadow.terms.share:
+        if shadow is None or request.request_id in self._drawn or random() >= shadow.terms.share:
             return
-        self._drawn[request.request_id] = _Drawn(request, self._clock())
+        self._drawn[request.request_id] = _Drawn(request, time.monotonic())
 
     def ends(self, request: RoutedRequest) -> None:
         """Forgets a request that has ended, if its answer was never judged."""
@@ -162,7 +154,7 @@ class Shadows:
         if len(self._copies) >= shadow.terms.max_ongoing:
             self._tally(shadow, drawn.request).skipped += 1
             return
-        seconds = self._clock() - drawn.began_s
+        seconds = time.monotonic() - drawn.began_s
         task = asyncio.create_task(self._compare(shadow, drawn.request, result.verdict, seconds))
         self._copies.add(task)
         task.add_done_callback(self._copies.discard)
@@ -209,7 +201,7 @@ class Shadows:
         await asyncio.gather(*self._copies, return_exceptions=True)
 
     async def _compare(self, shadow: _Shadow, request: RoutedRequest, served: Verdict, served_s: float) -> None:
-        began_s = self._clock()
+        began_s = time.monotonic()
         tally = self._tally(shadow, request)
         try:
             async with asyncio.timeout(_TIMEOUT_S):
@@ -239,7 +231,7 @@ class Shadows:
         tally.counts = PairCounts.total((tally.counts, pair))
         tally.outcomes[outcome] += 1
         tally.served_s += served_s
-        tally.candidate_s += self._clock() - began_s
+        tally.candidate_s += time.monotonic() - began_s
 
     def _tally(self, shadow: _Shadow, request: RoutedRequest) -> PairTally:
         return self._tallies[request.decision.model, shadow.candidate.pool, request.features.request_class]

@@ -6,8 +6,7 @@ from lab.sim import SimSettings, build_sim_app
 from lab.sim.settings import grammar_given
 from serve.config.grammar import resolved, thinking_default
 from serve.config.pool import ModelConfig
-from serve.engine.replica import ENGINE_ROUTES
-from serve.engine.slots import Slots, release_slot
+from serve.engine.replica import ENGINE_ROUTES, Slots, release_slot
 from serve.http1.listener import AllowedRoutes, Listener, engine_key, node_address
 from serve.routing.autoscaling import ONGOING
 

@@ -8,7 +8,7 @@ import typer
 
 from serve.cli.output import console
 from serve.config import yaml_files
-from serve.config.exposure import listening_host, open_gateway
+from serve.config.access import listening_host, open_gateway
 from serve.config.gateway import GatewayConfig, args_of
 from serve.errors import ConfigError
 from serve.launch import submit

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from serve.cli.output import FOUND, Json, console, print_finding, print_json
 from serve.config import yaml_files
-from serve.config.exposure import listening_host
+from serve.config.access import listening_host
 from serve.errors import ConfigError
 from serve.tools.decider import Decider
 from serve.tools.doctor import examine, examine_line, first_of, stated_facts, try_store

@@ -18,9 +18,8 @@ from policies.facts import METHODS, UNKNOWN
 from serve import VERSION
 from serve.cli.keys import first_key
 from serve.cli.output import console
-from serve.config.access import AccessConfig, AccessMode
+from serve.config.access import AccessConfig, AccessMode, open_gateway
 from serve.config.compiled_policy import read_advisories
-from serve.config.exposure import open_gateway
 from serve.config.gateway import GatewayConfig
 from serve.config.lint import contradictions, missing_folders, unknown_options
 from serve.errors import ConfigError

@@ -1,6 +1,11 @@
-"""The configuration of who may use the gateway. It holds no secret: only paths, and hashes are in the files there."""
+"""The configuration of who may use the gateway, and gateways that anybody can use.
 
-from typing import Annotated, Literal, Self, get_args
+It holds no secret: only paths, and hashes are in the files there.
+"""
+
+from collections.abc import Mapping
+from ipaddress import ip_address
+from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import Field, model_validator
 
@@ -21,6 +26,16 @@ TenantName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_l
 ModelPattern = Annotated[str, Field(pattern=r"^[A-Za-z0-9._/:*-]+$", max_length=128)]
 # Asymmetric ones only: with a shared secret, whoever can check a token can make one.
 Algorithm = Literal["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"]
+
+_RAYS_DEFAULT = "0.0.0.0"  # of a Serve config that names no host
+OPEN_GATEWAY = (
+    "anybody who reaches {host} may use every model: set access.mode to `required` (docs/how-to/manage-keys.md), or "
+    "access.acknowledge_open to true if only trusted machines reach it"
+)
+_NO_TLS = (
+    "Ray Serve's HAProxy speaks plain HTTP only, and with {options} it would never become ready: put TLS in front of "
+    "it, with a sample of deploy/edge (docs/how-to/put-tls-in-front.md)"
+)
 
 
 class OidcConfig(_Strict):
@@ -87,3 +102,35 @@ class AccessConfig(_Strict):
         if self.mode == "required" and not (self.file or self.state_dir or self.oidc):
             raise ValueError("access is required, but there is no source of keys: set file, state_dir or oidc")
         return self
+
+
+def listening_host(document: Mapping[str, Any]) -> str | None:
+    """Returns the address that a Serve config listens on; None for the gateway's part alone, which has none."""
+    if "applications" not in document:
+        return None
+    return str((document.get("http_options") or {}).get("host", _RAYS_DEFAULT))
+
+
+def unspoken_tls(document: Mapping[str, Any]) -> str | None:
+    """Returns what is wrong with a Serve config that asks Ray Serve for TLS; None if it does not."""
+    options = [
+        f"http_options.{name}"
+        for name, value in (document.get("http_options") or {}).items()
+        if name.startswith("ssl_") and value
+    ]
+    return _NO_TLS.format(options=" and ".join(options)) if options else None
+
+
+def open_gateway(access: AccessConfig, host: str | None) -> str | None:
+    """Returns what is wrong with a gateway's openness; None if nothing is. A host of None is one that nobody knows."""
+    if access.mode == "required" or access.acknowledge_open or host is None or is_loopback(host):
+        return None
+    return OPEN_GATEWAY.format(host=host)
+
+
+def is_loopback(host: str) -> bool:
+    """Returns True for an address that only this machine reaches."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

@@ -14,8 +14,7 @@ from policies.facts import UNKNOWN
 from policies.policy import Mode
 from policies.qualification import Unqualified
 from serve.config import yaml_files
-from serve.config.access import AccessConfig, ReservedClass
-from serve.config.exposure import unspoken_tls
+from serve.config.access import AccessConfig, ReservedClass, unspoken_tls
 from serve.config.grammar import raw_text_problems, resolved
 from serve.config.model_names import ambiguous
 from serve.config.pool import Count, ModelConfig, Name, PoolConfig, Seconds, _Strict

@@ -1,25 +1,31 @@
-"""The Ray Serve deployment around one vLLM engine: start, checks, routes, warm-up, health, drain."""
+"""The Ray Serve deployment around one vLLM engine: start, checks, routes, slots, warm-up, health, drain."""
 
 import asyncio
 import logging
 import os
 import time
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from http.client import HTTPConnection
 from typing import Any
 
+import ray
+
 from serve.config.grammar import resolved
 from serve.config.pool import ModelConfig
-from serve.engine.slots import Slots, release_slot
 from serve.errors import ConfigError, encode_json
+from serve.http1.asgi import AsgiApp, AsgiMessage, Receive, Send
 from serve.http1.listener import AllowedRoutes, Listener, engine_key, node_address
 from serve.routing.autoscaling import ONGOING
+from serve.routing.leases import MAX_AGE_S
+from serve.routing.pool import SLOT_HEADER
 from serve.telemetry.request_log import write_now
 
 log = logging.getLogger("ray.serve.specgate.engine")
 
 _WATCH_PERIOD_S = 0.1
+_SLOT = SLOT_HEADER.encode()
 # The routes of an engine that can be reached, all of them with its key. vLLM asks for its API key under `/v1` only:
 # `/invocations` runs any request without one, and `/tokenize`, `/metrics` or `/scale_elastic_ep` are as open (its own
 # help of `--api-key` says so). Whoever reached an engine's port would go around policy, guard and limits.
@@ -34,6 +40,58 @@ ENGINE_ROUTES = frozenset(
         ("GET", "/metrics"),
     }
 )
+
+
+class Slots:
+    """ASGI middleware that releases slots whose holder is gone: Ray Serve never does, and a dead one would keep them.
+
+    Every request names its slot. One that has had no request for `after_s`, which must be longer than gateways keep an
+    idle slot, is released; nearly always its holder has already done so, and then this has no effect.
+    """
+
+    def __init__(self, app: AsgiApp, release: Callable[[str], None], after_s: float = 2 * MAX_AGE_S) -> None:
+        self._app = app
+        self._release = release
+        self._after_s = after_s
+        self._requests: Counter[str] = Counter()  # by slot
+        self._timers: dict[str, asyncio.TimerHandle] = {}  # of idle slots
+
+    async def __call__(self, scope: AsgiMessage, receive: Receive, send: Send) -> None:
+        slot = _slot_of(scope)
+        if not slot:
+            await self._app(scope, receive, send)
+            return
+        self._begin(slot)
+        try:
+            await self._app(scope, receive, send)
+        finally:
+            self._end(slot)
+
+    def _begin(self, slot: str) -> None:
+        self._requests[slot] += 1
+        if timer := self._timers.pop(slot, None):
+            timer.cancel()
+
+    def _end(self, slot: str) -> None:
+        self._requests[slot] -= 1
+        if not self._requests[slot]:
+            del self._requests[slot]
+            self._timers[slot] = asyncio.get_running_loop().call_later(self._after_s, self._expire, slot)
+
+    def _expire(self, slot: str) -> None:
+        del self._timers[slot]
+        self._release(slot)
+
+
+def release_slot(slot: str) -> None:
+    """Release a slot of the replica that runs here."""
+    # Like the slot's token, this is not public API of Ray Serve; tests/ray/test_slots.py fails if it changes.
+    ray.get_runtime_context().current_actor.release_slot.remote(slot)
+
+
+def _slot_of(scope: AsgiMessage) -> str:
+    headers = scope.get("headers", ())  # lifespan scopes have none
+    return next((value.decode("latin-1") for name, value in headers if name == _SLOT), "")
 
 
 class VllmReplica:

@@ -10,7 +10,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from serve.config import yaml_files
-from serve.config.exposure import is_loopback, listening_host, open_gateway
+from serve.config.access import is_loopback, listening_host, open_gateway
 from serve.config.gateway import GatewayConfig, args_of
 from serve.config.pool import HOSTED, ModelConfig, PoolConfig
 from serve.errors import ConfigError

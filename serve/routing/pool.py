@@ -17,7 +17,7 @@ from serve.routing.fair_queue import ANONYMOUS, Asker, QueueReport, Turn
 # How long a pool may take to offer a slot before the next one is asked as well. A busy machine takes this long for a
 # reservation even if slots are free; a pool that was slower a moment ago gets less time.
 HEAD_START_S = 0.5
-# Tells an engine which slot a request occupies; see `serve.engine.slots`.
+# Tells an engine which slot a request occupies; see `serve.engine.replica.Slots`.
 SLOT_HEADER = "x-specgate-slot"
 NOWHERE: frozenset[str] = frozenset()
 

@@ -34,8 +34,8 @@ from policies.policy import Policy
 from policies.qualification import standing
 from policies.vllm_options import full_names
 from serve.access.key_file import read_key_file
+from serve.config.access import open_gateway
 from serve.config.compiled_policy import read_advisories
-from serve.config.exposure import open_gateway
 from serve.config.gateway import GatewayConfig, PolicyConfig
 from serve.config.grammar import grammar_findings
 from serve.config.lint import (

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from support.clock import LoopClock, settle
 
-from serve.engine.slots import Slots
+from serve.engine.replica import Slots
 
 AFTER_S = 3600.0
 pytestmark = pytest.mark.asyncio(loop_scope="function")

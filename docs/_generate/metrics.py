@@ -1,7 +1,7 @@
 """Every metric of the gateway, as its parts declare them."""
 
 from docs._generate.markdown import code, table
-from serve.admin.metrics import AUDIT_FAILING
+from serve.admin.merged_metrics import AUDIT_FAILING
 from serve.gateway.ingress import GatewayReplica
 from serve.telemetry.metrics import Declared
 

@@ -23,7 +23,7 @@ from serve.admin.audit import AuditEntry, AuditLog, Refusals
 from serve.admin.authorization import ADMIN_PORT, Authorized, principal_of
 from serve.admin.board import drafts_known
 from serve.admin.keys import KeysApi
-from serve.admin.metrics import AUDIT_FAILING, exposed, merge
+from serve.admin.merged_metrics import AUDIT_FAILING, exposed, merge
 from serve.admin.page import SECURITY_HEADERS, Page, tagged
 from serve.admin.replicas import GatewayReplicas, Watch, ask, metrics_of
 from serve.dialects.body import read_object

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
-from serve.admin.metrics import COUNTERS
+from serve.admin.merged_metrics import COUNTERS
 
 PERIOD_S = 5.0
 HALF_HOUR_S = 1800.0  # is remembered
@@ -29,7 +29,7 @@ class PoolTick:
         errors: Of them with a status of 500 or more.
         speculated: Of them with speculation.
         first_tokens: Streams by the upper bound, in seconds, of their time to the first token; not cumulative.
-        engines: What its engines have counted, by the names of `serve.admin.metrics`.
+        engines: What its engines have counted, by the names of `serve.admin.merged_metrics`.
         gauges: The highest figures of its engines at its end, likewise.
         steps: With drafts, of engines that tell how many tokens theirs brought, and do not count them.
         stepped: Tokens of these steps.
@@ -122,8 +122,8 @@ class History:
         """Adds a period.
 
         What a replica had counted before it was first seen belongs to no period, and neither does what it counted
-        between its last snapshot and its end. Engines' figures are by pool and URL, see `serve.admin.metrics`; one that
-        did not answer has none.
+        between its last snapshot and its end. Engines' figures are by pool and URL, see `merged_metrics`; one that did
+        not answer has none.
         """
         tick = Tick(at_s)
         for replica, snapshot in snapshots.items():

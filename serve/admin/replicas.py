@@ -10,7 +10,7 @@ from typing import Any
 
 from serve.admin.board import board
 from serve.admin.history import PERIOD_S, History, PoolName
-from serve.admin.metrics import figures
+from serve.admin.merged_metrics import figures
 from serve.errors import PoolUnavailableError, encode_json
 from serve.http1.connection_pool import Origin
 from serve.http1.fetch import HttpResponse, fetch

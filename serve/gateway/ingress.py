@@ -23,7 +23,7 @@ from serve.errors import GatewayError
 from serve.gateway.cors import InferenceCors, with_cors
 from serve.gateway.endpoints import GatewayApi, as_operator, error_response
 from serve.gateway.engine_watch import EngineWatch
-from serve.gateway.metrics import ReplicaMetrics
+from serve.gateway.gauges import ReplicaMetrics
 from serve.gateway.parts import (
     Part,
     access_of,

@@ -14,7 +14,7 @@ from support.monitoring import expressions, rules
 from support.prometheus import needs_prometheus, prometheus
 from support.promql import Selector, read
 
-from serve.admin.metrics import merge
+from serve.admin.merged_metrics import merge
 
 RECORDED = {rule["record"] for rule in rules() if "record" in rule}
 ALERTS = {rule["alert"] for rule in rules() if "alert" in rule}

@@ -9,7 +9,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
 from serve.config.gateway import GatewayConfig
-from serve.gateway.metrics import ReplicaMetrics
+from serve.gateway.gauges import ReplicaMetrics
 from serve.gateway.pools import Scale
 from serve.http1.allowance import Allowance
 from serve.routing.pool import Endpoint, Occupancy

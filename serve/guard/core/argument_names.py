@@ -6,7 +6,7 @@ And what a name is without what nobody writes on purpose: signs that look like o
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, pairwise
 from typing import Any
 from unicodedata import normalize
@@ -46,7 +46,7 @@ _DIGITS_OR_NONE = re.compile(r"\d+|\D+")
 _FILE_LINE = re.compile(r"\s|[-*+|] |//|/\*|#+ |\[[^\]]*\]: |[\w.]++ :?= |(?:[^=]*+=)+?(?<=[A-Za-z0-9+/]{40}=)")
 # A key, or one that opens a block or goes on.
 _ENDS_FILE_LINE = ("{", "(", "[", ",", ":", "=>", ");", "};", "];")
-_ENCODED = re.compile(r"(?=.*[a-z])(?=.*[A-Z])([A-Za-z0-9+/]{64}|[A-Za-z0-9+/]{76})")  # a line of PEM or MIME
+_ENCODED = r"(?=.{64}(.{12})?$)(?=.*[a-z])(?=.*[A-Z])[A-Za-z0-9+/]+"  # a line of PEM or MIME
 # What a model knows by heart, or writes itself: numbers of a program too.
 _KNOWN = re.compile(
     r"(CVE|GO|PYSEC|RUSTSEC|DSA|USN)-\d{4}-\d+|GHSA(-\w{4}){3}|0b[01_]+|0x[\da-f]{1,16}u?l*", re.IGNORECASE
@@ -68,6 +68,7 @@ _DATE = (
     r"|1[5-9]\d{8}(\d{3})?(\.\d+)?"  # seconds since 1970, which are computed
 )
 _MOMENT = re.compile(_DATE)
+_NO_NAME = re.compile(rf"{_DATE}|{_EXPONENT.pattern}|{_ENCODED}")
 DOMAINS = ("com", "org", "net", "io", "dev", "ai")
 _ENDINGS = """
     py pyi pyc pyx ipynb js jsx mjs cjs ts tsx mts vue json jsonl json5 yml yaml toml md mdx rst txt csv tsv c h cc
@@ -82,10 +83,11 @@ ENDINGS = frozenset((*_ENDINGS.split(), *DOMAINS))  # of files, and of hosts
 def names_in(arguments: Any) -> Iterator[str]:
     """Yields the names in parsed arguments, each of them once."""
     seen: set[str] = set()
-    for name in _all_names(arguments):
-        if name not in seen:
-            seen.add(name)
-            yield name
+    for value in _values(arguments):
+        for name in _names_in_text(value) if isinstance(value, str) else _number_in(value):
+            if name not in seen:
+                seen.add(name)
+                yield name
 
 
 def contents_in(arguments: Any) -> int:
@@ -151,41 +153,35 @@ def is_random(text: str) -> bool:
 _UNSIGNED = str.maketrans("", "", ".-+ ")
 
 
-def texts_in(arguments: Any) -> Iterator[str]:
-    """Yields the texts in parsed arguments, as far as names are looked for."""
-    return (value for value in _values(arguments) if isinstance(value, str))
+def texts_in(arguments: Any) -> list[str]:
+    """Returns the texts in parsed arguments, as far as names are looked for."""
+    return [value for value in _values(arguments) if isinstance(value, str)]
 
 
-def _all_names(arguments: Any) -> Iterator[str]:
-    for value in _values(arguments):
-        if isinstance(value, str):
-            yield from _names_of(value)
-        elif isinstance(value, int | float):
-            text = _written(value)
-            if is_number(text) and not _MOMENT.fullmatch(text):
-                yield text
-
-
-def _values(arguments: Any) -> Iterator[Any]:
+def _values(arguments: Any) -> Sequence[Any]:
     waiting = [arguments]
+    found: list[Any] = []
     for _ in range(_MOST_VALUES):
         if not waiting:
-            return
+            break
         value = waiting.pop()
         if isinstance(value, dict):
             waiting += reversed(value.values())
         elif isinstance(value, list):
             waiting += reversed(value)
         else:
-            yield value
+            found.append(value)
+    return found
 
 
-def _written(number: float) -> str:
-    """Returns a number as text; empty for one with more digits than a name has."""
-    return str(number) if abs(number) < 1e64 else ""  # `str` refuses thousands of digits
+def _number_in(value: Any) -> Iterable[str]:
+    if not isinstance(value, int | float) or abs(value) > 1e64:  # `str` refuses thousands of digits
+        return ()
+    text = str(value)
+    return (text,) if is_number(text) and not _MOMENT.fullmatch(text) else ()
 
 
-def _names_of(text: str) -> Iterable[str]:
+def _names_in_text(text: str) -> Iterable[str]:
     if _is_content(text):
         words = (word for word in text.translate(_BETWEEN_WORDS).split() if len(word) >= _LEAST_OPAQUE_CHARS)
         opaque = (name for word in words if _DIGIT.search(word) for name in _OPAQUE_IN_TEXT.findall(word))
@@ -238,7 +234,7 @@ def _is_patch(text: str) -> bool:
 
 
 def _is_name(text: str) -> bool:
-    if _MOMENT.fullmatch(text) or _EXPONENT.fullmatch(text) or _ENCODED.fullmatch(text):
+    if _NO_NAME.fullmatch(text):
         return False
     return is_place(text) or is_number(text) or _has_letters_and_digits(text) or _is_symbol(text)
 

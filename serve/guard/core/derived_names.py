@@ -20,7 +20,7 @@ from serve.guard.core.argument_names import (
     is_place,
     is_random,
 )
-from serve.guard.core.slip import Slip, run_at
+from serve.guard.core.slip import Slip
 
 _FEW_LETTERS, _FEW_WORDS = 2, 2
 _FEW_DIGITS = 4  # of a number that counts nothing
@@ -78,8 +78,9 @@ def is_derived(
             return True
         if says_twice(slip) or misses_folder(slip):
             continue
-        if any(rule(slip) for rule in _RULES):
-            return True
+        for rule in _RULES:
+            if rule(slip):
+                return True
         if _is_other_word(slip, creates=creates) and (creates or not slip.said.isalpha() or is_like_a_word(slip.word)):
             return True
     return False
@@ -170,7 +171,7 @@ def _is_uneven(slip: Slip) -> bool:
     sign = slip.meant
     if len(sign) != 1 or sign not in "-_ :":
         return False
-    if sign in _around(slip) or "@" in slip.behind:
+    if sign in "".join(slip.around(lambda other: other.isalnum() or other in "-_ :")) or "@" in slip.behind:
         return True
     if slip.said and slip.said in _SIGNS:
         return is_opaque(slip)
@@ -196,26 +197,18 @@ def _is_other_sign(slip: Slip) -> bool:
     return _STROKE.search(others) is not None and (said != "" or meant in "-_" or is_place(slip.name))
 
 
-def _around(slip: Slip) -> str:
-    """Returns what is joined with the difference, without it."""
-    start, end = slip.start, slip.start + len(slip.said)
-    joined = run_at(slip.name, start, end - start, lambda sign: sign.isalnum() or sign in "-_ :")
-    return joined.replace(slip.said, "", 1) if slip.said else joined
-
-
 def _is_other_spelling(slip: Slip) -> bool:
     """Capitals, the signs between words, or other code points: `foo-bar` for `foo_bar`, 1,000 for 1000."""
+    said, meant = _letters(slip.said), _letters(slip.meant)
+    is_same = said.casefold() == meant.casefold()
+    if not is_same and (slip.name.isascii() or normalize("NFKC", slip.name) != normalize("NFKC", slip.source)):
+        return False
     if _is_uneven(slip) or is_stray_capital(slip) or _is_other_sign(slip):
         return False
-    said, meant = _letters(slip.said), _letters(slip.meant)
-    if said == meant or (said.casefold() == meant.casefold() and not is_opaque(slip)):
+    if not is_same or said == meant or not is_opaque(slip):
         return True
-    if not slip.name.isascii() and normalize("NFKC", slip.name) == normalize("NFKC", slip.source):
-        return True
-    if slip.said.casefold() != slip.meant.casefold():
-        return False
-    uniform = slip.name.isupper() or slip.name.islower()  # as who writes `W2378156` for a user's `w2378156`
-    return uniform or not is_opaque(slip)
+    # As who writes `W2378156` for a user's `w2378156`.
+    return slip.said.casefold() == slip.meant.casefold() and (slip.name.isupper() or slip.name.islower())
 
 
 def _is_longer_or_shorter(slip: Slip) -> bool:
@@ -367,8 +360,8 @@ def _is_counted(number: str) -> bool:
 def _is_other_kind_of_file(slip: Slip) -> bool:
     """The same name with another ending."""
     stem, dot, ending = slip.name.rpartition(".")
-    is_host = _is_host(slip.source)
-    return bool(dot) and slip.start > len(stem) and ending in ENDINGS and "@" not in slip.name and not is_host
+    is_ending = dot != "" and slip.start > len(stem) and ending in ENDINGS
+    return is_ending and "@" not in slip.name and not _is_host(slip.source)
 
 
 def _is_other_version(slip: Slip) -> bool:
@@ -381,7 +374,7 @@ def _is_other_version(slip: Slip) -> bool:
 
 def _is_placeholder(slip: Slip) -> bool:
     """An `x` for any digits: `lock.31x.toml` for `lock.314.toml`."""
-    parts = {slip.said.casefold(), slip.meant.casefold()}
+    parts = (slip.said.casefold(), slip.meant.casefold())
     return "x" in parts and any(map(str.isdigit, parts)) and not is_opaque(slip)
 
 
@@ -399,21 +392,22 @@ def _is_other_letter(slip: Slip) -> bool:
 
 def _is_escape(slip: Slip) -> bool:
     """A code for a character, as in URLs."""
-    return "%" in slip.said + slip.meant or _ESCAPE.search(slip.before) is not None
+    return "%" in slip.said + slip.meant or _ESCAPE.search(slip.before[-3:]) is not None
 
 
 def _is_other_hump(slip: Slip) -> bool:
     """Another word among those of a symbol: `K8sPodDiscovery` for `K8sDiscovery`."""
     parts = [part for part in (slip.said, slip.meant) if part]
-    whole = all(part[0].isupper() and _is_word(part) for part in parts) and not slip.before[-1:].isupper()
-    if not whole or len(parts[0]) == 1 or not (slip.behind[:1].isupper() or not slip.behind):
+    if not parts[0][0].isupper() or len(parts[0]) == 1 or not all(map(_is_hump, parts)):
+        return False
+    if slip.before[-1:].isupper() or not (slip.behind[:1].isupper() or not slip.behind):
         return False
     return sum(map(str.isdigit, slip.source)) <= 1 or not is_opaque(slip)
 
 
-def _is_word(part: str) -> bool:
-    """Returns whether a part is letters, if with a digit behind them: `UTF8`."""
-    return part.rstrip("0123456789").isalpha() and part[:2].isalpha()
+def _is_hump(part: str) -> bool:
+    """Returns whether a part is a capital and letters, if with a digit behind them: `UTF8`."""
+    return part[0].isupper() and part.rstrip("0123456789").isalpha() and part[:2].isalpha()
 
 
 def _is_other_parameter(slip: Slip) -> bool:

@@ -73,7 +73,7 @@ class NearCopies:
         Args:
             arguments: As parsed.
         """
-        contents = contents_in(arguments)  # an edit has two, and a file that has one may be new
+        contents = None  # an edit has two, and a file that has one may be new
         for name in names_in(arguments):
             self._names -= 1
             if self._names < 0 or self._scanned > _MOST_SCANNED_BYTES:
@@ -81,16 +81,19 @@ class NearCopies:
             if self._prompt.says(name):
                 continue
             self._scanned += len(self._prompt.body)
+            if contents is None:
+                contents = contents_in(arguments)
             if (misspelt := self._misspelt(name)) and not _is_said_right(misspelt, name, arguments):
                 return misspelt
             if is_spaced(name):
                 continue
-            slips = self._slips(name, may_have_two=contents == 0)
+            writing = self._writing(name)
+            slips = self._slips(name, writing, may_have_two=contents == 0)
             if not slips or any(_is_said_right(slip, name, arguments) for slip in slips):
                 continue
             if is_derived(slips, creates=contents > 0, creates_file=contents == 1, is_like_a_word=self._is_like_a_word):
                 continue
-            if self._is_in_text(slips[0]) and not any(map(self._is_spelt, slips)):
+            if self._is_in_text(slips[0], writing) and not any(_is_spelt(slip, writing) for slip in slips):
                 return slips[0]
         return None
 
@@ -103,17 +106,18 @@ class NearCopies:
         source = next(filter(self._prompt.says, sources), None)
         return None if source is None or self._writing(name).says(name) else Slip.between(name, source)
 
-    def _slips(self, name: str, *, may_have_two: bool) -> Sequence[Slip]:
+    def _slips(self, name: str, writing: Writing, *, may_have_two: bool) -> Sequence[Slip]:
         """Returns the slips of a name that is absent and has one nearest neighbour; none if it has not.
 
         Args:
             name: To look up.
+            writing: That has every part of the name that the prompt has.
             may_have_two: Whether a name with two slips counts, each of them a token at most.
         """
         self._absent -= 1
         if self._absent < 0:
             return ()
-        neighbours = Neighbours(name, self._writing(name), self._glances)
+        neighbours = Neighbours(name, writing, self._glances)
         nearest, *others = sorted(neighbours.with_one_slip(), key=lambda slip: slip.size) or (None,)
         if nearest is None or nearest.size >= TOKEN_CHARS:
             if repeated := self._instead(name, neighbours.without_repetition()):
@@ -126,24 +130,11 @@ class NearCopies:
         self._with_two_left -= may_have_two
         return neighbours.with_two_slips() if may_have_two and self._with_two_left >= 0 else ()
 
-    def _is_in_text(self, slip: Slip) -> bool:
+    def _is_in_text(self, slip: Slip, writing: Writing) -> bool:
         """Returns whether the prompt's text has the source of a slip, and not the name."""
-        source = slip.source
-        has_source = (self._prompt.shows(source) and self._prompt.writing.has_within(source)) or self._text.has(source)
-        return has_source and (self._prompt.shows(slip.name) or not self._text.says(slip.name))
-
-    def _is_spelt(self, slip: Slip) -> bool:
-        """Returns whether the prompt has the name in other capitals, or elsewhere the word that changed."""
-        word, writing = slip.word, self._writing(slip.name)
-        if (
-            not writing.has_uncased(word)
-            or any(holds(slip) for holds in (says_twice, says_on, misses_folder, is_stray_capital, is_torn_path))
-            or (slip.swaps and not slip.said.isalnum())  # both words are there
-            or (not slip.said and not slip.meant[0].isalnum() and not slip.behind[:1].isalnum())  # the word is the same
-            or (is_opaque(slip) and not word.isalpha())
-        ):
-            return False
-        return writing.says_uncased(slip.name) or (len(word) > _SHORT_WORD and writing.says_uncased(word))
+        source, body = slip.source, self._prompt.writing
+        has_source = (self._prompt.shows(source) and body.has_within(source)) or self._text.has(source)
+        return has_source and (writing is body or not self._text.says(slip.name))
 
     def _is_like_a_word(self, word: str) -> bool:
         """Returns whether the prompt has any two or three neighbours of a word's letters, as those of its language."""
@@ -153,6 +144,20 @@ class NearCopies:
         return all(pair in _COMMON_PAIRS or writing.has_uncased(pair) for pair in map("".join, pairwise(letters)))
 
 
+def _is_spelt(slip: Slip, writing: Writing) -> bool:
+    """Returns whether the prompt has the name in other capitals, or elsewhere the word that changed."""
+    word = slip.word
+    if (
+        not writing.has_uncased(word)
+        or any(holds(slip) for holds in (says_twice, says_on, misses_folder, is_stray_capital, is_torn_path))
+        or (slip.swaps and not slip.said.isalnum())  # both words are there
+        or (not slip.said and not slip.meant[0].isalnum() and not slip.behind[:1].isalnum())  # the word is the same
+        or (is_opaque(slip) and not word.isalpha())
+    ):
+        return False
+    return writing.says_uncased(slip.name) or (len(word) > _SHORT_WORD and writing.says_uncased(word))
+
+
 def _is_said_right(slip: Slip, name: str, arguments: Any) -> bool:
     """Returns whether the call names both, as one that renames: then it means the other one."""
-    return any(slip.source in text.replace(name, "") for text in texts_in(arguments))
+    return slip.source in "\n".join(texts_in(arguments)).replace(name, "")

@@ -91,11 +91,12 @@ class Neighbours:
 
     def with_one_slip(self) -> Iterable[Slip]:
         """Returns the slips that make the name of one in the prompt: the short ones, or else longer ones."""
-        if paths := self._with_folders():
+        missing = len(self._name) - self._head - self._tail
+        if missing <= 0 and (paths := self._with_folders()):
             return paths.values()
         most = _longest_slip(self._name)
-        for longest in sorted({_SHORT_SLIP, min(TOKEN_CHARS, most), most}):
-            if self._head + self._tail + longest >= len(self._name) and (found := self._within(longest)):
+        for longest in dict.fromkeys((_SHORT_SLIP, min(TOKEN_CHARS, most), most)):
+            if missing <= longest and (found := self._within(longest)):
                 return found.values()
         return ()
 
@@ -116,7 +117,7 @@ class Neighbours:
         else:
             parts, least = (3, 1) if len(name) < _MANY_PARTS else (5, 2)
             leading = intact = [span for span in pieces_of(name, parts) if self._few_places(name[slice(*span)]) != []]
-        found = dict[str, None]()
+        found: dict[str, None] = {}
         for span in leading:
             if self._few_places(name[slice(*span)]):
                 for place in self._places_of(span, intact, _LONG_SLIP, least):
@@ -129,7 +130,8 @@ class Neighbours:
 
     def _with_folders(self) -> dict[str, Slip]:
         """Returns the longer paths of which the name lacks one or two folders."""
-        name, writing, slips = self._name, self._writing, dict[str, Slip]()
+        name, writing = self._name, self._writing
+        slips: dict[str, Slip] = {}
         for start in range(max(len(name) - self._tail, 1), min(self._head + 1, len(name))):
             before, behind = name[:start], name[start - 1 :]
             if behind[0] not in "/\\":
@@ -169,9 +171,9 @@ class Neighbours:
         others = [(len(name) - behind, len(name))] if behind >= halves[0][1] - length else halves
         places = self._places_of((0, length), others, longest)
         rest, size = name[length:], len(_utf8(name[:length]))
-        starts = (at for at in places if _may_begin(writing, at))
-        found = dict[str, Slip]()
-        for window in {writing.behind(at + size, len(rest) + longest + 2) for at in starts}:
+        more = len(rest) + longest + 2
+        found: dict[str, Slip] = {}
+        for window in {writing.behind(at + size, more) for at in places if _may_begin(writing, at)}:
             if aligned := _aligned(rest, window, longest):
                 start, end, end_there = aligned
                 slip = Slip(name, length + start, rest[start:end], window[start:end_there])
@@ -187,9 +189,9 @@ class Neighbours:
         halves = _halves(0, len(rest), longest)
         others = [(0, ahead)] if ahead >= halves[0][1] else halves
         places = self._places_of((len(rest), len(name)), others, longest)
-        starts = (at for at in places if _may_end(writing, at + size))
-        found = dict[str, Slip]()
-        for window in {writing.ahead_of(at, len(rest) + longest + 2)[::-1] for at in starts}:
+        more = len(rest) + longest + 2
+        found: dict[str, Slip] = {}
+        for window in {writing.ahead_of(at, more)[::-1] for at in places if _may_end(writing, at + size)}:
             if aligned := _aligned(rest, window, longest):
                 start, end, end_there = aligned
                 slip = Slip(name, len(rest) - end, rest[start:end][::-1], window[start:end_there][::-1])
@@ -213,7 +215,7 @@ class Neighbours:
         for at, _ in zip(places, self._glances, strict=False):
             there = 0
             for other, ahead in near:
-                there += _has_near(data, other, at + ahead, more)
+                there += _has_near(data, other, max(at + ahead, 0), more)
                 if there == least:
                     yield at
                     break
@@ -323,12 +325,12 @@ def _halves(start: int, end: int, longest: int) -> list[Span]:
 
 def _has_near(data: bytes, part: bytes, at: int, more: int) -> bool:
     """Returns whether a part stands near a place; farther from it if JSON may have escaped what lies between."""
-    reach = 2 * more
-    if data.find(part, max(at - reach, 0), max(at + reach + len(part), 0)) >= 0:
+    reach, end = 2 * more, at + len(part)
+    if data.find(part, at - reach if at > reach else 0, end + reach) >= 0:
         return True
     reach = more * CHARACTER_BYTES
-    start, end = max(at - reach, 0), max(at + reach + len(part), 0)
-    return data.find(b"\\u", start, end) >= 0 and data.find(part, start, end) >= 0
+    start = at - reach if at > reach else 0
+    return data.find(b"\\u", start, end + reach) >= 0 and data.find(part, start, end + reach) >= 0
 
 
 def _may_begin(writing: Writing, at: int) -> bool:

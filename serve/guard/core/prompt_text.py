@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
-from functools import cached_property
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 import msgspec
@@ -61,47 +60,47 @@ class Writing(NamedTuple):
 
     def has_uncased(self, part: str) -> bool:
         """Returns whether something stands in it in the usual capitals, if within a longer word."""
-        end = part[1:].lower()  # of most of them
-        is_there = self.has(end)
-        return any(self.has(spelling) for spelling in _in_capitals(part) if is_there or not spelling.endswith(end))
+        spellings, end = _in_capitals(part), part[1:].lower()  # of most of them
+        if not self.has(end):
+            spellings = [spelling for spelling in spellings if not spelling.endswith(end)]
+        return any(map(self.has, spellings))
 
     def has_within(self, part: str) -> bool:
         """Returns whether something stands in a string of JSON and is not all of it, as keys and roles are."""
-        size = len(part.encode(errors="replace"))
-        places = self._places_of(part)
-        return any(
-            self.data[at - 1 : at] != b'"'
-            or self.data[at - 2 : at - 1] == b"\\"
-            or self.data[at + size : at + size + 1] != b'"'
-            for at in places
-        )
+        return self._stands(part, self._is_within)
 
     def says(self, name: str) -> bool:
         """Returns whether a name stands in it as it is written; False if JSON may hide it."""
-        return any(self._is_whole(at, name) for at in self._places_of(name))
+        return self._stands(name, self._is_whole)
 
     def says_uncased(self, name: str) -> bool:
         """Returns whether a name stands in it in the usual capitals."""
         return any(map(self.says, _in_capitals(name)))
 
-    def _places_of(self, part: str) -> Iterator[int]:
-        """Yields where something stands, as far as that matters."""
+    def _stands(self, part: str, fits: Callable[[int, int], bool]) -> bool:
+        """Returns whether something stands in it from a place to another that fit, as far as that matters."""
         sought = part.encode(errors="replace")
-        at = find(self.data, sought, 0)
+        at = find(self.data, sought)
         for _ in range(_MOST_PLACES):
             if at < 0:
-                return
-            yield at
+                return False
+            if fits(at, at + len(sought)):
+                return True
             at = find(self.data, sought, at + 1)
+        return False
 
-    def _is_whole(self, at: int, name: str) -> bool:
-        """Returns whether a place of a name is not within a longer word."""
-        end = at + len(name.encode(errors="replace"))
+    def _is_within(self, start: int, end: int) -> bool:
+        """Returns whether what stands between two places is not all of a string."""
+        before = self.data[start - 2 : start]
+        return before[-1:] != b'"' or before[:1] == b"\\" or self.data[end : end + 1] != b'"'
+
+    def _is_whole(self, start: int, end: int) -> bool:
+        """Returns whether what stands between two places is not within a longer word."""
         if _goes_on(self.data[end : end + 1]):
             return False
-        before = self.data[max(at - _ESCAPE_BYTES, 0) : at]
+        before = self.data[max(start - _ESCAPE_BYTES, 0) : start]
         if self.is_json and b"\\" in before:
-            before = self.ahead_of(at, 1).encode(errors="replace")
+            before = self.ahead_of(start, 1).encode(errors="replace")
         return not _goes_on(before[-1:])
 
     def ahead_of(self, at: int, length: int) -> str:
@@ -162,11 +161,10 @@ class PromptText:
 
     def shows(self, name: str) -> bool:
         """Returns whether the body has a name as it is written wherever the prompt has it: JSON escapes none of it."""
-        return _UNESCAPED.fullmatch(name) is not None and ("/" not in name or not self._escapes_strokes)
+        return _UNESCAPED.fullmatch(name) is not None and ("/" not in name or not self._escapes_strokes())
 
-    @cached_property
     def _escapes_strokes(self) -> bool:
-        """True if the encoder puts a backslash before strokes, as PHP's does; one that does it does it always."""
+        """Returns whether the encoder puts a backslash before strokes, as PHP's does: always or never."""
         at = self.body.find(b"/")
         return at > 0 and self.body[at - 1 : at] == b"\\"
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cached_property
 from itertools import product
 from typing import AnyStr
 
@@ -21,6 +20,8 @@ class Slip:
         before: What precedes it in both.
         behind: What follows it in both.
         source: The name as the prompt has it.
+        word: The word of the call's name that holds the difference; empty between words.
+        source_word: The same of the prompt's name.
         swaps: True if the characters are the same in another order.
         size: Number of characters that differ; those of a swap count as one.
     """
@@ -33,45 +34,34 @@ class Slip:
         self.before = name[:start]
         self.behind = name[start + len(said) :]
         self.source = f"{self.before}{meant}{self.behind}"
+        letters = self.around(str.isalnum)
+        self.word, self.source_word = said.join(letters), meant.join(letters)
         self.swaps = len(said) > 1 and sorted(said) == sorted(meant)
         self.size = 1 if self.swaps else max(len(said), len(meant))
 
     @classmethod
     def between(cls, name: str, source: str) -> Slip:
         """Returns all between the first and the last difference of two names, which are not the same."""
-        start = in_common(name, source)
-        end = in_common(name[start:][::-1], source[start:][::-1])
-        return cls(name, start, name[start : len(name) - end], source[start : len(source) - end])
+        return cls(name, *_difference(name, source))
 
-    @cached_property
-    def word(self) -> str:
-        """The word of the call's name that holds the difference; empty between words."""
-        return run_at(self.name, self.start, len(self.said), str.isalnum)
-
-    @cached_property
-    def source_word(self) -> str:
-        """The word of the prompt's name that holds the difference; empty between words."""
-        return run_at(self.source, self.start, len(self.meant), str.isalnum)
-
-    @cached_property
+    @property
     def number(self) -> str:
         """The digits of the call's name around the difference."""
-        return run_at(self.name, self.start, len(self.said), str.isdecimal)
+        return self.said.join(self.around(str.isdecimal))
 
-    @cached_property
+    @property
     def source_number(self) -> str:
         """The digits of the prompt's name around the difference."""
-        return run_at(self.source, self.start, len(self.meant), str.isdecimal)
+        return self.meant.join(self.around(str.isdecimal))
 
-
-def run_at(text: str, start: int, length: int, belongs: Callable[[str], bool]) -> str:
-    """Returns a part of a text with the characters on both sides of it that belong to one kind."""
-    end = start + length
-    while start and belongs(text[start - 1]):
-        start -= 1
-    while end < len(text) and belongs(text[end]):
-        end += 1
-    return text[start:end]
+    def around(self, belongs: Callable[[str], bool]) -> tuple[str, str]:
+        """Returns the characters ahead of the difference and behind it that belong to one kind."""
+        start, end = len(self.before), 0
+        while start and belongs(self.before[start - 1]):
+            start -= 1
+        while end < len(self.behind) and belongs(self.behind[end]):
+            end += 1
+        return self.before[start:], self.behind[:end]
 
 
 def in_common(a: AnyStr, b: AnyStr) -> int:
@@ -86,10 +76,16 @@ def in_common(a: AnyStr, b: AnyStr) -> int:
     return start
 
 
+def _difference(name: str, source: str) -> tuple[int, str, str]:
+    """Returns where two names begin to differ, and what each has from there to the last difference."""
+    start = in_common(name, source)
+    end = in_common(name[start:][::-1], source[start:][::-1])
+    return start, name[start : len(name) - end], source[start : len(source) - end]
+
+
 def two_slips(name: str, source: str) -> Sequence[Slip]:
     """Returns two slips, each as if it were the only one; none if names differ in one place or in many, or by more."""
-    whole = Slip.between(name, source)
-    said, meant, start = whole.said, whole.meant, whole.start
+    start, said, meant = _difference(name, source)
     best: Sequence[Slip] = ()
     least = len(name) // 4 + 1
     if said[TOKEN_CHARS:-TOKEN_CHARS] not in meant or 4 * abs(len(name) - len(source)) > len(name):

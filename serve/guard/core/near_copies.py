@@ -148,11 +148,11 @@ def _is_spelt(slip: Slip, writing: Writing) -> bool:
     """Returns whether the prompt has the name in other capitals, or elsewhere the word that changed."""
     word = slip.word
     if (
-        not writing.has_uncased(word)
+        (not word.isalpha() and is_opaque(slip))
+        or not writing.has_uncased(word)
         or any(holds(slip) for holds in (says_twice, says_on, misses_folder, is_stray_capital, is_torn_path))
         or (slip.swaps and not slip.said.isalnum())  # both words are there
         or (not slip.said and not slip.meant[0].isalnum() and not slip.behind[:1].isalnum())  # the word is the same
-        or (is_opaque(slip) and not word.isalpha())
     ):
         return False
     return writing.says_uncased(slip.name) or (len(word) > _SHORT_WORD and writing.says_uncased(word))

@@ -210,12 +210,19 @@ class Neighbours:
         name, data = self._name, self._writing.data
         start, sought = len(_utf8(name[: part[0]])), name[slice(*part)]
         near = [(_utf8(name[slice(*other)]), len(_utf8(name[: other[0]])) - start) for other in others]
-        few = self._few_places(sought)
-        places = islice(_found(data, _utf8(sought)), _MOST_PLACES) if few is None else few
+        places: Iterable[int] | None = self._few_places(sought)
+        if places is None:  # as of a folder that has many files, whose names may be in few places
+            rarer = [self._few_places(name[slice(*other)]) for other in others] if least == 1 else [None]
+            beside = (
+                _near(data, _utf8(sought), place - ahead, more)
+                for (_, ahead), few in zip(near, rarer, strict=False)
+                for place in few or ()
+            )
+            places = islice(_found(data, _utf8(sought)), _MOST_PLACES) if None in rarer else sorted({*beside} - {-1})
         for at, _ in zip(places, self._glances, strict=False):
             there = 0
             for other, ahead in near:
-                there += _has_near(data, other, max(at + ahead, 0), more)
+                there += _near(data, other, at + ahead, more) >= 0
                 if there == least:
                     yield at
                     break
@@ -323,14 +330,15 @@ def _halves(start: int, end: int, longest: int) -> list[Span]:
     return [(start, start + size), (end - size, end)]
 
 
-def _has_near(data: bytes, part: bytes, at: int, more: int) -> bool:
-    """Returns whether a part stands near a place; farther from it if JSON may have escaped what lies between."""
-    reach, end = 2 * more, at + len(part)
-    if data.find(part, at - reach if at > reach else 0, end + reach) >= 0:
-        return True
+def _near(data: bytes, part: bytes, at: int, more: int) -> int:
+    """Returns where a part stands near a place; farther from it if JSON may have escaped what lies between; or -1."""
+    reach, at = 2 * more, max(at, 0)
+    found = data.find(part, at - reach if at > reach else 0, at + len(part) + reach)
+    if found >= 0:
+        return found
     reach = more * CHARACTER_BYTES
-    start = at - reach if at > reach else 0
-    return data.find(b"\\u", start, end + reach) >= 0 and data.find(part, start, end + reach) >= 0
+    start, end = at - reach if at > reach else 0, at + len(part) + reach
+    return data.find(part, start, end) if data.find(b"\\u", start, end) >= 0 else -1
 
 
 def _may_begin(writing: Writing, at: int) -> bool:

@@ -161,7 +161,12 @@ class PromptText:
 
     def shows(self, name: str) -> bool:
         """Returns whether the body has a name as it is written wherever the prompt has it: JSON escapes none of it."""
-        return _UNESCAPED.fullmatch(name) is not None and ("/" not in name or not self._escapes_strokes())
+        if "/" in name and self._escapes_strokes():
+            return False
+        if _UNESCAPED.fullmatch(name):
+            return True
+        escaped = b"\\u00" if name.isascii() else b"\\u"
+        return "\\" not in name and find(self.body, escaped) < 0
 
     def _escapes_strokes(self) -> bool:
         """Returns whether the encoder puts a backslash before strokes, as PHP's does: always or never."""
@@ -170,7 +175,7 @@ class PromptText:
 
     def says(self, name: str) -> bool:
         """Returns whether the body has a name as it is written, in messages or tools; False if JSON may hide it."""
-        return self.writing.says(name)
+        return self.writing.says(name.replace("\\", "\\\\"))
 
     def read(self) -> str:
         """Returns the texts of the messages and of the calls in them; nothing of a body that has another shape."""

@@ -631,6 +631,26 @@ def test_however_an_encoder_escapes_a_body_its_names_are_found(written: Any, nam
     assert (slip and slip.source) == source
 
 
+@given(
+    st.text("ab7/\\+&'é中 .:-", min_size=1), st.sampled_from([str, written_by_php, written_by_dotnet]), st.booleans()
+)
+def test_what_the_body_shows_of_a_text_is_all_that_the_text_has(text: str, written: Any, ascii_only: bool) -> None:
+    """Decoding a prompt takes longer than all else, so it is done only where JSON may hide a name."""
+    body = json.dumps({"messages": [{"role": "user", "content": f"see {text} ends"}]}, ensure_ascii=ascii_only)
+    prompt = PromptText(written(body).encode())
+    assert not prompt.shows(text) or prompt.writing.has(text)
+
+
+@pytest.mark.parametrize(
+    "name", ["+1-415-555-0137", "C:\\Users\\mia\\report_2291.xlsx", "docs/données.md", "报告/二.md"]
+)
+def test_a_name_that_the_prompt_has_is_seen_without_decoding_it(name: str) -> None:
+    body = json.dumps({"messages": [{"role": "user", "content": f"see {name}, please"}]}, ensure_ascii=False)
+    prompt = PromptText(body.encode())
+    assert prompt.says(name)
+    assert prompt.shows(name) == ("\\" not in name)
+
+
 @pytest.mark.parametrize("nested", [0, 1, 2])
 @pytest.mark.parametrize(
     ("ahead", "behind"), [("\n", "\n"), ("\t", "\r"), ('"', '",'), ("\u2028", "\u00e9"), ("在", "文")]

@@ -92,6 +92,7 @@ class LeakScanner:
         self._quotation = _Quotation(partial(words_of_a_call, tools=tools) if speaks else None)
         self._held: list[str] = []  # from the marker on that waits, or the beginning of one
         self._cut = False  # at its end, so that a quotation may lack its own
+        self._followed = False  # by a call
         self._in_fence = False  # a call waits for the end of the code block that it stands in
         self._last_line = ""  # of what waits there
         self._quoted_to = 0  # where in the text at hand a code block ends, or a code span of several lines
@@ -130,6 +131,7 @@ class LeakScanner:
         """
         if self.leak_begun or not self._held:
             return ""
+        self._followed = True
         ready = self._scan("".join(self._held), ended=True)
         self.leak_begun = False
         self.shape = MarkerShape.MENTION
@@ -271,9 +273,26 @@ class LeakScanner:
     def _shape_of_object(self, text: str, start: int, *, ended: bool) -> MarkerShape:
         """Returns what a bracket of JSON is: stray, where it begins a line and a call to a tool without its marker."""
         quotation = self._quotation
-        if self._json or self._thoughts or not self._tools or not quotation.line_is_blank or quotation.shows_json:
+        if self._json or self._thoughts or not self._tools or not quotation.line_is_blank:
             return MarkerShape.MENTION
-        return shape_of_object(text[start : start + AHEAD], self._tools, ended=ended)
+        shown = quotation.shows_json
+        if shown and not quotation.leads:
+            return MarkerShape.MENTION
+        shape = shape_of_object(text[start : start + AHEAD], self._tools, ended=ended)
+        return self._shape_of_block(text, start, ended=ended) if shown and shape is MarkerShape.STRAY else shape
+
+    def _shape_of_block(self, text: str, start: int, *, ended: bool) -> MarkerShape:
+        """Returns what a call in JSON is that the answer's first code block begins with: stray, if it says no more.
+
+        Whoever shows a call says something about it.
+        """
+        shape = self._shape_in_fence(text, start, ended=ended)
+        if shape is not MarkerShape.MENTION or self._cut or self._followed:
+            return shape
+        _, _, behind = text[self._quoted_to :].partition("\n") if self._quoted_to else ("", "", "")
+        if behind.strip():
+            return MarkerShape.MENTION
+        return MarkerShape.STRAY if ended or len(behind) > AHEAD else MarkerShape.OPEN
 
     def _shape_in_span(self, text: str, place: int, shape: MarkerShape, *, ended: bool) -> MarkerShape:
         """Returns what a marker is that has a shape, behind what may open a code span: data, if that has an end."""
@@ -353,6 +372,7 @@ class _Quotation:
         self._nests = False  # the block is one of Markdown, which may show code blocks
         self._calls = False  # the block says that it is a call
         self._inner = False  # such a one is open
+        self._leads = False  # the block begins the text, and has nothing in it so far
         self._line = ""  # the present one; of a long one the end
         self._begin = ""  # its first characters
         self._length = 0
@@ -404,6 +424,11 @@ class _Quotation:
         """True if JSON at the place is quoted."""
         kind = self.kind
         return kind != "" and not (kind == "fence" and self._calls)
+
+    @property
+    def leads(self) -> bool:
+        """True if nothing but the beginning of a code block stands before the place."""
+        return self._leads and self.line_is_blank
 
     @property
     def _opened(self) -> str:
@@ -483,7 +508,7 @@ class _Quotation:
             self._begin = (self._begin + text)[:_MOST_OF_A_BEGINNING]
 
     def _end_line(self) -> None:
-        behind_blank = self._blank
+        behind_blank, begins = self._blank, not self._said
         self._place_line()
         if self._length > _MOST_OF_A_LINE:
             return  # no fence is as long
@@ -492,6 +517,7 @@ class _Quotation:
             self._end_line_of_fence(line, behind_blank=behind_blank)
         elif opened := self._opened:
             self._fence = opened
+            self._leads = begins
             self._nests = _MARKDOWN.match(line) is not None
             self._calls = _CALLING.match(line) is not None
         elif "```" in line and (behind := _FENCE_BEHIND_TEXT.search(line)) and behind[1] == self._ticks:
@@ -499,6 +525,7 @@ class _Quotation:
 
     def _end_line_of_fence(self, line: str, *, behind_blank: bool) -> None:
         """Notes a fence in a code block: its end, or one within it where the block shows Markdown."""
+        self._leads = self._leads and self._blank
         ends = self.ends_fence(line)
         if self._inner:
             self._inner = not ends

@@ -156,7 +156,7 @@ MENTIONS = [
     "```jinja\n<|im_start|>user\n{{ content }}<|im_end|>\n```", "```python\nre.sub(r'<think>.*?</think>', '', t)\n```",
     "Between <think> and </think>\nstand the thoughts.", "a < b", "x<y>z", "<div>", "1 <| 2 |> 3", "<functional>",
     "a <", '{"name": "drop", "arguments": {}}', 'So {"name": "bash", "arguments": {}} is one.',
-    "{\n  b\n}", '{"name": "b"}', '```json\n{"name": "bash", "arguments": {}}\n```',
+    "{\n  b\n}", '{"name": "b"}',
     "The tag <|reserved_token_163700|> is reserved.",
 ]  # fmt: skip
 
@@ -220,7 +220,7 @@ parts = st.sampled_from([
     *MARKERS, *CALLS, *OPENINGS.values(), *STRAYS.values(), "<", "<|", "a", "`", "```", "\n```\n", "\n", "汉", " <func",
     "</", "|>", "tool", '"', "> ", "\n\n", "{", ":0", "functions.bash", " ", "user\n", "\\n", "~~~", "    ",
     "\t", "1. ", "<pre>", "</pre>", "<!--", "-->", "1→",
-    '{"name": "bash", "arg', 'uments": {', '{"name="ba', "sh", "{name: ", "{n",
+    '{"name": "bash", "arg', 'uments": {', '{"name="ba', "sh", "{name: ", "{n", "```json\n",
 ])  # fmt: skip
 
 

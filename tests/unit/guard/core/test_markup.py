@@ -373,7 +373,11 @@ def test_an_object_or_list_of_calls_without_markup_is_stray_from_its_first_brack
     "text",
     [
         'Write {"name": "bash", "arguments": {}} for it.',
-        '```json\n{"name": "bash", "arguments": {}}\n```',
+        'So:\n```json\n{"name": "bash", "arguments": {}}\n```',
+        '```json\n{"name": "bash", "arguments": {}}\n```\n\nlists the files.',
+        '```json\n{"name": "bash", "arguments": {}}\n```\n\n```json\n{}\n```',
+        '```json\n\n# A call\n{"name": "bash", "arguments": {}}\n```',
+        '```json\n{"name": "rash", "arguments": {}}\n```',
         '{"name": "bash", "version": "5.2", "arguments": []}',
         '{"type": "object", "name": "bash", "input": 1}',
         '{"scripts": {"name": "bash", "arguments": {}}}',
@@ -390,6 +394,39 @@ def test_an_object_or_list_of_calls_without_markup_is_stray_from_its_first_brack
 )
 def test_an_object_that_is_no_call_or_stands_in_a_sentence_is_text(text: str, size: int) -> None:
     assert scanned(cut(text, size)) == (text, "", MarkerShape.MENTION, False)
+
+
+BLOCK = '```json\n{"name": "bash", "arguments": {"command": "ls"}}\n```'
+
+
+@pytest.mark.parametrize("size", [1, 3, 1000])
+@pytest.mark.parametrize(
+    ("front", "call"),
+    [
+        ("```json\n", '{"name": "bash", "arguments": {"command": "ls"}}\n```'),
+        ("\n\n~~~~\n", '{\n  "name": "bash",\n  "arguments": {}\n}\n~~~~\n\n'),
+        ("```\n \n", '[{"type": "function", "function": {"name": "bash", "arguments": "{}"}}]\n``` \n'),
+        ("```json\n", '{"name": "bash", "arguments": {"command": "l'),
+    ],
+)
+def test_a_call_in_a_code_block_that_is_the_whole_answer_is_a_lost_one(front: str, call: str, size: int) -> None:
+    assert scanned(cut(front + call, size)) == (front, call, MarkerShape.STRAY, False)
+
+
+def test_a_code_block_before_a_call_or_the_requests_own_limits_is_text() -> None:
+    for ends in ("finish", "pause"):
+        scanner = LeakScanner("content", TOOLS, patient=True, document=False)
+        passed = scanner.feed(BLOCK)
+        passed += scanner.pause() if ends == "pause" else scanner.finish(cut=True)
+        assert passed + scanner.finish() == BLOCK
+        assert not scanner.leak
+
+
+def test_a_code_block_with_a_call_waits_no_longer_than_until_words_follow_it() -> None:
+    scanner = LeakScanner("content", TOOLS, patient=True, document=False)
+    assert scanner.feed(f"{BLOCK}\n\n") == "```json\n"
+    assert scanner.feed("It") == f"{BLOCK}\n\nIt".removeprefix("```json\n")
+    assert scanner.feed(" lists.") == " lists."
 
 
 PIECES = st.lists(

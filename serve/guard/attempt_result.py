@@ -36,7 +36,7 @@ class AttemptResult:
     """One engine's response and what became of it.
 
     There is no result for an attempt that was cut short because the client left, nor for an engine's refusal (any
-    status but 200). A response that `length` cut has one, but its `verdict.counts` is False.
+    status but 200). A response that `length` cut has one, but its `verdict.counts` is False, unless it repeats itself.
 
     Attributes:
         model: The model's own name in the configuration.

@@ -11,6 +11,7 @@ from serve.guard.core.chunk import TokenDetails
 from serve.guard.core.client_view import ClientView, ReadyCall, Step
 from serve.guard.core.live_prefix import LivePrefix
 from serve.guard.core.markup import REPLACEMENT
+from serve.guard.core.repetition import ends_in_repetition
 from serve.guard.core.verdict import (
     DefectLog,
     Outcome,
@@ -211,6 +212,9 @@ class CallGuard:
                 self._checked += 1
                 detail = "a call was cut by the request's own limits"
                 self._log.report(Outcome.TRUNCATED, detail, Severity.NOTE, once=True)
+                if by_length and ends_in_repetition("".join(call.pieces)):
+                    severity = Severity.NOTE if call is self._live else Severity.SUSPECT
+                    self._log.report(Outcome.REPETITION, "a call without end", severity, once=True)
                 tokens += call.tokens
             else:
                 self._judge(call)

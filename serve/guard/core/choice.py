@@ -34,7 +34,7 @@ class ChoiceGuard:
 
     def __init__(
         self, index: int, expectation: Expectation, settings: GuardConfig, view: ClientView,
-        tolerates: frozenset[Severity], *, live: bool = False, hasty: bool = False,
+        tolerates: frozenset[Severity], *, whole: bool = False, live: bool = False, hasty: bool = False,
     ) -> None:  # fmt: skip
         self.cut = False
         self.ended = False
@@ -42,6 +42,7 @@ class ChoiceGuard:
         self._expected = expectation
         self._settings = settings
         self._view = view
+        self._whole = whole
         self._reason: str | None = None
         self._stop: Any = None
         self._tokens: list[TokenDetails] = []  # of chunks of which nothing has gone out or is held as a call
@@ -169,6 +170,9 @@ class ChoiceGuard:
         return [*steps, Step({}, self._final_reason(self._reason or "stop"), self._take_tokens())]
 
     def _finish(self, reason: str) -> list[Step]:
+        if self.by_length and self._texts.repetitive:
+            severity = Severity.SUSPECT if self._whole else Severity.NOTE  # the client of a stream has it already
+            self.log.report(Outcome.REPETITION, "a text without end", severity)
         texts = self._texts.finish(cut=self.cut, called=self.calls.begun)
         steps = [Step(texts, None, self._take_tokens())] if texts else []
         steps += self._finish_drafts()
@@ -334,7 +338,8 @@ class AttemptGuard:
         defects = self.defects()
         worst = gravest(defects)
         # No pool is to blame for the request's own limits, nor for a rerun that only differs from what went out.
-        blameless = self.contradicts or any(choice.cut for choice in self.choices.values())
+        endless = any(defect.outcome is Outcome.REPETITION for defect in defects)  # whatever the limits
+        blameless = self.contradicts or (not endless and any(choice.cut for choice in self.choices.values()))
         blameless = blameless or (worst is not None and worst.outcome is Outcome.UNJUDGED) or self.perhaps_cut
-        by_length = any(choice.by_length for choice in self.choices.values())
+        by_length = not endless and any(choice.by_length for choice in self.choices.values())
         return Verdict(worst.outcome if worst else Outcome.CLEAN, defects, not blameless, by_length)

@@ -301,8 +301,9 @@ class Guard:
             suspected = any(verdict.suspects for verdict in self.verdicts)
             tolerates = tolerated(self.settings, last=last, suspected=suspected)
             guard = ChoiceGuard(
-                index, self._expected, self.settings, view, tolerates, live=self._live, hasty=self._hasty
-            )
+                index, self._expected, self.settings, view, tolerates,
+                whole=self._whole, live=self._live, hasty=self._hasty,
+            )  # fmt: skip
             self._attempt.choices[index] = guard
         if guard.broken or guard.ended:
             if guard.ended and (choice.get("delta") or {}).get("tool_calls") and not self._is_late:

@@ -8,6 +8,7 @@ from serve.guard.core.expectation import Expectation
 from serve.guard.core.json_prefix import MOST_SPACE, JsonPrefix
 from serve.guard.core.leak_scanner import LeakScanner
 from serve.guard.core.markup import REPLACEMENT
+from serve.guard.core.repetition import ends_in_repetition
 from serve.guard.core.schema import Schema
 from serve.guard.core.schema_cost import UnjudgedError
 from serve.guard.core.shape import MarkerShape
@@ -83,6 +84,15 @@ class TextGuard:
     def leaks(self) -> dict[str, str]:
         """Leaked markup and all text after it, by field."""
         return {name: scanner.leak for name, scanner in self._scanners.items() if scanner.leak_begun}
+
+    @property
+    def repetitive(self) -> bool:
+        """True if a text says the same over and over, as far as it has come."""
+        return any(map(ends_in_repetition, map(self._said, self._scanners)))
+
+    def _said(self, name: str) -> str:
+        held = self._document.held if name == "content" and self._document is not None else ""
+        return self._view.text_sent(name) + held + self._scanners[name].leak
 
     def acquit(self, name: str) -> str:
         """Returns the part that may go out of what was held as the leak in a field, and is none."""
@@ -212,8 +222,12 @@ class _DocumentGuard:
             severity = severity_of_mismatch(self._settings, strict=self._schema.strict)
             self._log.report(Outcome.SCHEMA_MISMATCH, f"the document at {mismatch}", severity)
 
+    @property
+    def held(self) -> str:
+        return "".join(self._held)
+
     def flush(self) -> str:
         """Returns everything that was held back, right or wrong."""
-        held = "".join(self._held)
+        held = self.held
         self._held = []
         return held

@@ -57,6 +57,7 @@ class Outcome(StrEnum):
     EMPTY_WHEN_REQUIRED = "empty_when_required"
     PARALLEL_CALLS = "parallel_calls"
     NEAR_COPY = "near_copy"
+    REPETITION = "repetition"
     RESCUED = "rescued"
     RERUN = "rerun"
     FAILED = "failed"
@@ -92,7 +93,8 @@ class Verdict:
 
     Attributes:
         outcome: `clean`, `rescued`, or the outcome of its gravest defect.
-        counts: Whether the answer says something about its pool. One that was cut by `length` or cancelled does not.
+        counts: Whether the answer says something about its pool. One that was cancelled, or cut by `length` for another
+            reason than words without end, does not.
         by_length: Whether `length` is why it does not.
     """
 

@@ -144,7 +144,7 @@ def test_of_two_reruns_the_second_may_continue_where_the_first_contradicts() -> 
 
 
 def test_a_call_that_the_length_cut_stays_unfinished_as_the_reason_says() -> None:
-    message, guard = answered(streamed(CODE[:5000], reason="length"))
+    message, guard = answered(streamed(CODE[:1500], reason="length"))
     assert CODE.startswith(arguments_in(message)[0])
     assert message["finish"] == ["length"]
     assert not guard.verdicts[0].counts

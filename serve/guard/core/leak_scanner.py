@@ -43,7 +43,7 @@ _ELEMENTS = {
 }  # fmt: skip
 _BLOCK = re.compile(rf"{_FRONT}(`{{3,}}|~{{3,}}|{'|'.join(map(re.escape, _ELEMENTS))})")
 _MARKDOWN = re.compile(rf"{_FRONT}(?:```|~~~)(?:markdown|md)\b")  # a longer fence tells its own end
-_CALLING = re.compile(rf"{_FRONT}`{{3,}}tool_(?:code|calls?)\b")  # as if the block itself were the call
+_CALLING = re.compile(rf"{_FRONT}`{{3,}}tool(?:_(?:code|calls?|use))?\b")  # as if the block itself were the call
 _FENCE_BEHIND_TEXT = re.compile(r"(`{3,})[\w+-]*[ \t\r]*\Z")
 _ITEM = re.compile(r"[ \t]*(?:(?:[-*+]|\d{1,9}[.)])[ \t]+)+")  # of a list, up to its text
 _INDENTATION = 4  # columns

@@ -123,6 +123,8 @@ def _spellings(literal: str) -> Iterator[str]:
     that lose their way its name.
     """
     yield literal
+    if literal == "</parameter>":  # before `</function>`, of which a part is lost
+        yield from ("</parameter/>", "</parameter_function>", "</parameterfunction>")
     if "｜" not in literal:
         return
     plain = literal.replace("▁", "_")

@@ -400,7 +400,17 @@ def _thought_end(place: MarkerPlace) -> MarkerShape:
     rest = place.rest.lstrip(" \t\r")
     if not rest and not place.settled:
         return MarkerShape.OPEN
-    return MarkerShape.STRAY if rest.startswith("\n") else MarkerShape.MENTION
+    return MarkerShape.STRAY if rest.startswith("\n") or _parts_texts(place) else MarkerShape.MENTION
+
+
+def _parts_texts(place: MarkerPlace) -> bool:
+    """Returns whether an end of thoughts stands between two texts without any space, as some templates have it.
+
+    Whoever mentions one puts a space or a sign on a side of it, or a word of a script that has no spaces before it.
+    """
+    before = "." if place.begins_line else place.line[-1]
+    ended = before in _ENDS_OF_TEXT or (before.isascii() and before.isalnum())
+    return ended and (place.rest[:1].isalnum() or place.rest[:1] in ("*", "#"))
 
 
 # All other formats
@@ -526,7 +536,7 @@ _CALLS_IN_WORDS = (
     _unquoted("<|", "`\"'", r"\w{1,32}\|>\s?([\w.\-]{1,128})\s?<\|\w{1,32}\|>\s?\{"),
     # As clients show calls to their users and to models, and as prompts without tools ask for them.
     re.compile(
-        r"\n\[(?i:tool[ _]calls?|calling tool|called function)\]?:?[ \t]*(?:name=)?\"?"
+        r"\n\[(?i:tool[ _](?:calls?|use)|calling tool|called function)\]?:?[ \t]*(?:name=)?\"?"
         r"([\w.\-]{1,128})(?=[^\n{(]{0,128}(?:\{|(?<!\])\())"
     ),
     re.compile(r'\n\{\s{0,8}tool\s{0,8}=>\s{0,8}"([^"\n]{1,128})"'),
@@ -536,7 +546,7 @@ _CALLS_IN_WORDS = (
     re.compile(r"\n```tool_(?:code|calls?)\s{1,64}(?:print\()?(?:default_api\.)?([\w.\-]{1,128})\("),
     re.compile(r"\n<[\w:\-]{1,48}>\s{0,64}<name>([\w.\-]{1,128})</name>"),
     re.compile(
-        r'\n<[\w:\-]{1,48}>\s{0,64}\{\s{0,64}"name"\s{0,8}:\s{0,8}"([^"\n]{1,128})"\s{0,8},\s{0,8}'
+        r'\n<{1,3}[\w:\-]{1,48}>{1,3}\s{0,64}\{\s{0,64}"name"\s{0,8}:\s{0,8}"([^"\n]{1,128})"\s{0,8},\s{0,8}'
         r'"(?:arguments|parameters|input|args)"\s{0,8}:'
     ),
     re.compile(

@@ -95,6 +95,8 @@ STRAYS = {
     "a tool's result": "\n<tool_response>\nfile.txt\n</tool_response>\nThere is one file.",
     "a parameter": "\n<parameter=command>\nls\n</parameter> and so on",
     "the end of thoughts": "</think>\n\nHello!",
+    "the end of thoughts before a text": "</think>Hello!",
+    "the end of thoughts before a heading": "</think># Hello",
     "a call that lost its tag": '\n{"name": "bash", "arguments": {"command": "ls"}}',
     "a reserved token in a word": "<|reserved_token_163700|>file first",
 }
@@ -154,6 +156,8 @@ MENTIONS = [
     *(f"It is:\n\n{numbered(call, form)}\n\nThat is all." for call in CALLS
       for form in ("{}→{}", "   {}→{}", "{} │ {}", "parser.py:{}:{}", "/a/b.py:{}-{}")),
     "```jinja\n<|im_start|>user\n{{ content }}<|im_end|>\n```", "```python\nre.sub(r'<think>.*?</think>', '', t)\n```",
+    "So <think>is</think>closed.", "Behind </think>, or </think> it", "在</think>之后是回答。",
+    "The tag</think> ends them.", "- </think>: ends them", "(</think>) or «</think>»",
     "Between <think> and </think>\nstand the thoughts.", "a < b", "x<y>z", "<div>", "1 <| 2 |> 3", "<functional>",
     "a <", '{"name": "drop", "arguments": {}}', 'So {"name": "bash", "arguments": {}} is one.',
     "{\n  b\n}", '{"name": "b"}',
@@ -220,7 +224,7 @@ parts = st.sampled_from([
     *MARKERS, *CALLS, *OPENINGS.values(), *STRAYS.values(), "<", "<|", "a", "`", "```", "\n```\n", "\n", "汉", " <func",
     "</", "|>", "tool", '"', "> ", "\n\n", "{", ":0", "functions.bash", " ", "user\n", "\\n", "~~~", "    ",
     "\t", "1. ", "<pre>", "</pre>", "<!--", "-->", "1→",
-    '{"name": "bash", "arg', 'uments": {', '{"name="ba', "sh", "{name: ", "{n", "```json\n",
+    '{"name": "bash", "arg', 'uments": {', '{"name="ba', "sh", "{name: ", "{n", "```json\n", "</thi", "nk>", ".",
 ])  # fmt: skip
 
 
@@ -276,7 +280,8 @@ DAMAGE = [
     "a.py<|tool_call_end|><|tool_call_begin|>functions.bash:1<|tool_call_argument_begin|>", "Oslo<|reserved_token_1|>",
     "ls\n</parameter>\n<parameter=description>\nlists", "x<|im_end|>", "x</tool_ca", "x</tool_call> \n",
     "a\n</parameter>\n</function>\n</tool_call>\n<tool_call>\n<function=read_file>\n",
-    "ls -la<｜begin▁of▁sentence｜>You are right, ", "ls<|begin_of_text|>",
+    "ls -la<｜begin▁of▁sentence｜>You are right, ", "ls<|begin_of_text|>", "ls\n</parameter/>",
+    "ls</parameter_function>", "ls\n</parameterfunction>",
 ]  # fmt: skip
 DATA = [
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}", "</think>",
@@ -284,6 +289,7 @@ DATA = [
     "The marker </tool_call> closes it.", "grep -n '<parameter=name>x</parameter>' notes.txt", *CALLS,
     'assert parse("<tool_call>\\n<function=f>\\n</function>\\n</tool_call>")\n', "<|endoftext|>", "<|im_end|>",
     'text.split("</tool_call>")[0].rsplit("</function>")', '<function name="f">\nx\n</function>', "a < b",
+    "<parameter1>\nx\n</parameter1>", "<parameter_list>x</parameter_list>",
     "<tool_call>", "<｜begin▁of▁sentence｜>You are", 'bos = "<|begin_of_text|>"\n', "echo <|begin_of_text|>",
 ]  # fmt: skip
 

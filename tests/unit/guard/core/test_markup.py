@@ -242,6 +242,8 @@ def test_the_end_of_a_turn_is_suspect_behind_a_value_that_began_none(end: str, b
         'I look.\n[Tool Call: bash] Arguments: {"command": "ls"}',
         '[Tool Call] name=bash id=3d4e5f6a-7b8c args={"command": "ls"}',
         '[Calling tool: bash({"command": "ls"})]',
+        'I look.\n[Tool Use: bash({"command": "ls"})]',
+        'I look.\n<<<TOOL_CALL>>>{"name": "bash", "arguments": {"command": "ls"}}<<<END_TOOL_CALL>>>',
         "I look.\n<bash>\n  <command>ls</command>\n</bash>",
         "<tool><name>bash</name><command>ls</command></tool>",
         'I look.\n\n<bash>{"command": "ls"}</bash>',
@@ -341,7 +343,7 @@ OBJECTS = {
 
 @pytest.mark.parametrize("size", [1, 3, 1000])
 def test_a_code_block_that_says_it_is_a_call_quotes_none(size: int) -> None:
-    for kind in ("tool_call", "tool_calls", "tool_code"):
+    for kind in ("tool", "tool_use", "tool_call", "tool_calls", "tool_code"):
         begin, call = f"I look.\n\n```{kind}\n", '{"name": "bash", "arguments": {}}\n```\n'
         assert scanned(cut(begin + call, size)) == (begin, call, MarkerShape.STRAY, False)
 

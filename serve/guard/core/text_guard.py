@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from serve.config.guard import GuardConfig
 from serve.guard.core.client_view import ClientView, Delta
 from serve.guard.core.expectation import Expectation
@@ -14,6 +16,11 @@ from serve.guard.core.schema_cost import UnjudgedError
 from serve.guard.core.shape import MarkerShape
 from serve.guard.core.verdict import DefectLog, Outcome, Severity, severity_of_mismatch, severity_of_unjudged
 from serve.parsing.strict_json import has_half_character, loads
+
+# What models put before a document where no grammar keeps them from it, and what may become that.
+_FENCE = re.compile(r"\s{0,16}`{3,8}\w{0,8}[ \t\r]{0,16}\n")
+_OPEN_FENCE = re.compile(r"\s{0,16}(?:`{1,2}|`{3,8}\w{0,8}[ \t\r]{0,16})?")
+_TICKS = re.compile("(`+)")
 
 
 class TextGuard:
@@ -150,6 +157,8 @@ class TextGuard:
 class _DocumentGuard:
     """Guards content that must be one JSON document: it streams while it is a valid prefix, its end once all is right.
 
+    A code block around the document is left out.
+
     Attributes:
         started: True once any text has come.
         over: True once the document is followed by space without end: nothing else will come.
@@ -165,12 +174,34 @@ class _DocumentGuard:
         self._prefix = JsonPrefix(begins="{" if schema.is_of_objects else "")
         self._pieces: list[str] = []
         self._held: list[str] = []
+        self._front: str | None = ""  # what may begin a code block; None once that is settled
+        self._in_fence = False
 
     def feed(self, text: str) -> str:
         """Returns the text that may go out."""
+        if self._front is not None:
+            self.started = self.started or bool(text)
+            self._front += text
+            if _OPEN_FENCE.fullmatch(self._front):
+                return ""
+            text = self._behind_fence()
+        if not self._in_fence:
+            return self._feed(text)
+        # No document ends in a backtick: one behind it is the block's.
+        return "".join([self._feed(part) for part in _TICKS.split(text) if not (self._prefix.complete and "`" in part)])
+
+    def _behind_fence(self) -> str:
+        """Returns the text so far without the beginning of a code block, which is settled."""
+        front, self._front = self._front or "", None
+        if (fence := _FENCE.match(front)) is None:
+            return front
+        self._in_fence = True
+        self._log.report(Outcome.RESCUED, "the document read from a code block", Severity.NOTE)
+        return front[fence.end() :]
+
+    def _feed(self, text: str) -> str:
         if self.over:
             return ""
-        self.started = self.started or bool(text)
         self._pieces.append(text)
         self._held.append(text)
         if self._prefix.broken:
@@ -196,6 +227,8 @@ class _DocumentGuard:
 
     def finish(self, *, cut: bool) -> None:
         """Checks the whole document, unless the request's own limits have cut it."""
+        if self._front and not cut:
+            self._feed(self._behind_fence())
         if self._prefix.broken:
             return
         if not self._prefix.complete and cut:
@@ -224,10 +257,10 @@ class _DocumentGuard:
 
     @property
     def held(self) -> str:
-        return "".join(self._held)
+        return (self._front or "") + "".join(self._held)
 
     def flush(self) -> str:
         """Returns everything that was held back, right or wrong."""
         held = self.held
-        self._held = []
+        self._front, self._held = None, []
         return held

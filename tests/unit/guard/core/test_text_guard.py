@@ -71,6 +71,40 @@ def test_a_document_against_its_strict_schema_keeps_its_last_character() -> None
     assert read(sent)["error"]
 
 
+CITY = '{"city": "```sh\\nls\\n```"}'
+IN_BLOCKS = [
+    f"```json\n{CITY}\n```", f"```\n{CITY}", f"\n\n```JSON \r\n{CITY}```\n", f"````json\n{CITY}\n````",
+    f"```json\n\n{CITY}\n\n```\n\n",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("size", [1, 4, 1000])
+@pytest.mark.parametrize("hold", [True, False])
+@pytest.mark.parametrize("text", IN_BLOCKS)
+def test_a_document_in_a_code_block_is_delivered_without_it(text: str, hold: bool, size: int) -> None:
+    guard = Guard(GuardConfig(hold_json=hold), json_request(response_format={"type": "json_object"}))
+    parts = [chunk({"content": text[place : place + size]}) for place in range(0, len(text), size)]
+    sent = through(guard, [*parts, chunk({}, "stop")])
+    assert read(sent)["content"].strip() == CITY
+    assert guard.outcome is Outcome.RESCUED
+
+
+@pytest.mark.parametrize("size", [1, 4, 1000])
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"Here it is:\n```json\n{CITY}\n```", f"```json\n{CITY}\n```\nThat is it.",
+        f"```json\n{CITY}\n```\n```json\n{{}}\n```",
+        f"``{CITY}``", "```json", "`", f"```{CITY}```", "```json\n```", f"{CITY}\n```",
+    ],
+)  # fmt: skip
+def test_a_document_with_more_than_a_code_block_around_it_is_none(text: str, size: int) -> None:
+    guard = Guard(GuardConfig(), json_request(response_format={"type": "json_object"}))
+    parts = [chunk({"content": text[place : place + size]}) for place in range(0, len(text), size)]
+    through(guard, [*parts, chunk({}, "stop")])
+    assert guard.verdicts[0].outcome in (Outcome.INVALID_JSON, Outcome.TRUNCATED)
+
+
 PLAN = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 
 

@@ -56,6 +56,7 @@ _TAG_OF_ARGUMENT = re.compile(r"<(?:parameter(?:\s+name)?=[\"']?|arg_key>)([\w.$
 _WRAPPERS = frozenset({"arguments", "parameters", "parameter", "input", "args", "kwargs", "params"})
 
 _STOPS = frozenset(".!。！，,;")
+_QUOTE = '<|"|'  # Gemma's, maybe cut: what it encloses is the value
 _HALF_ENDS = ("<|tool_call", "</tool_", "</func", "</para", "</arg_", "</｜DSML", "<｜tool▁", "</mini", "]<]mini")
 
 # What a text fails where the schema wants something else. Where it fails its pattern, say, the schema wants a text.
@@ -252,7 +253,7 @@ def suspicion(arguments: str, value: Any) -> str | None:
 
     Damage is the end of a call, or a reserved token, that the string did not begin, right behind a word or at the
     string's end; or the end of one call and the beginning of the next; or the beginning of a prompt right behind a
-    word; or a tag that became part of a key.
+    word; or a tag that became part of a key; or quotes of Gemma's around the value.
 
     Args:
         arguments: JSON text.
@@ -328,6 +329,8 @@ def _closes_itself(key: str, value: Any) -> bool:
 def _suspicion_in(text: str) -> str | None:
     if "<" not in text and "◁" not in text:
         return None
+    if text.startswith(_QUOTE) and len(text) > len(_QUOTE) + 1:
+        return _QUOTE
     balance = _Balance(text)
     loose = ""  # an end that nothing has begun, with nothing but markup and space behind it so far
     last = 0

@@ -523,7 +523,10 @@ def _unquoted(words: str, signs: str, rest: str) -> re.Pattern[str]:
 
 # Words of a call whose special tokens an engine has left out of the text. Each begins with signs that are found fast.
 _CALLS_IN_WORDS = (
-    _unquoted("to=functions.", "`\"'", r"([\w.\-]{1,128})\s*(?:commentary json|(?:json|code)?\s*\{)"),
+    # The constraint may be lost in words of another script.
+    _unquoted(
+        "to=functions.", "`\"'", r"([\w.\-]{1,128})\s*(?:commentary json|(?:json|code)?(?:[^\x00-\x7f]|[\s.]){0,64}\{)"
+    ),
     _unquoted('call tool="', '`"', r'([^"\n]{1,128})" index="\d{1,4}"'),
     _unquoted("functions.", r"`\"'\w", r"([\w.\-]{1,128}):\d{1,4}\s*\{"),
     _unquoted('invoke name="', r"<`\"'｜|\w", r'([^"\n]{1,128})">?\s*(?:(?:<\w{1,16}:)?parameter name="|invoke>)'),

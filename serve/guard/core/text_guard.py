@@ -16,6 +16,7 @@ from serve.guard.core.schema_cost import UnjudgedError
 from serve.guard.core.shape import MarkerShape
 from serve.guard.core.verdict import DefectLog, Outcome, Severity, severity_of_mismatch, severity_of_unjudged
 from serve.parsing.strict_json import has_half_character, loads
+from serve.stream.frame import REASONING_NAMES
 
 # What models put before a document where no grammar keeps them from it, and what may become that.
 _FENCE = re.compile(r"\s{0,16}`{3,8}\w{0,8}[ \t\r]{0,16}\n")
@@ -120,11 +121,22 @@ class TextGuard:
                 self._log.report(Outcome.MARKER_LEAK, f"markup in {name}", Severity.SUSPECT, once=True)
         document = self._document
         leaks = self.leaks()
+        if document is not None and not (document.started or called or leaks or cut):
+            ready |= self._document_in_thoughts(document)
         if document is not None and "content" not in leaks and (document.started or not (called or leaks)):
             document.finish(cut=cut)
             if not self._log.blocked and (text := self._extend_document(document.flush(), ended=not cut)):
                 ready["content"] = ready.get("content", "") + text
         return ready
+
+    def _document_in_thoughts(self, document: _DocumentGuard) -> Delta:
+        """Returns what may go out of a document that came as a thought: the engine looked for an end of thoughts."""
+        for name in REASONING_NAMES:
+            if document.is_fit(thought := self._view.text_sent(name)):
+                self._log.report(Outcome.RESCUED, "the document read from the thoughts", Severity.NOTE)
+                self.spoke = True
+                return {"content": self._extend_document(document.feed(thought))}
+        return {}
 
     def flush(self) -> Delta:
         """Returns everything that was held back, right or wrong."""
@@ -224,6 +236,15 @@ class _DocumentGuard:
             ready = len(held.rstrip())
         self._held = [held[ready:]]
         return held[:ready]
+
+    def is_fit(self, text: str) -> bool:
+        """Returns whether a text would be the document."""
+        if not text.lstrip().startswith(("{", "[")):
+            return False
+        try:
+            return not self._schema.mismatch(loads(text), len(text))
+        except (ValueError, UnjudgedError):
+            return False
 
     def finish(self, *, cut: bool) -> None:
         """Checks the whole document, unless the request's own limits have cut it."""

@@ -8,7 +8,7 @@ from support.guard_harness import CLEAN, broken, chunk, chunks_of, healed, json_
 
 from lab.sim import SimSettings
 from serve.config.guard import GuardConfig
-from serve.guard.core import Guard, Outcome
+from serve.guard.core import Guard, Outcome, WholeGuard
 from serve.guard.core.expectation import LazyRequest
 from serve.request.completion import parse
 
@@ -103,6 +103,34 @@ def test_a_document_with_more_than_a_code_block_around_it_is_none(text: str, siz
     parts = [chunk({"content": text[place : place + size]}) for place in range(0, len(text), size)]
     through(guard, [*parts, chunk({}, "stop")])
     assert guard.verdicts[0].outcome in (Outcome.INVALID_JSON, Outcome.TRUNCATED)
+
+
+FITS = '{"city": "Bern", "days": 3}'
+
+
+@pytest.mark.parametrize("name", ["reasoning", "reasoning_content"])
+@pytest.mark.parametrize("content", [None, ""])
+def test_a_document_that_came_as_a_thought_is_delivered(name: str, content: str | None) -> None:
+    message = {name: f"\n{FITS}\n", "content": content}
+    whole = WholeGuard(GuardConfig(), json_request())
+    answer = whole.check({"choices": [{"index": 0, "message": message, "finish_reason": "stop"}]})
+    assert answer is not None
+    assert answer["choices"][0]["message"]["content"].strip() == FITS
+    guard = Guard(GuardConfig(), json_request())
+    parts = [chunk({name: FITS[place : place + 3]}) for place in range(0, len(FITS), 3)]
+    sent = through(guard, [*parts, chunk({"content": content}), chunk({}, "stop")])
+    assert read(sent)["content"] == FITS
+    assert guard.outcome is whole.guard.outcome is Outcome.RESCUED
+
+
+@pytest.mark.parametrize(
+    ("thought", "reason"),
+    [(f"So: {FITS}", "stop"), ('{"city": "Bern"}', "stop"), (FITS[:-1], "stop"), ("", "stop"), (FITS, "length")],
+)
+def test_a_thought_that_is_not_the_whole_document_stays_one(thought: str, reason: str) -> None:
+    guard = Guard(GuardConfig(), json_request())
+    through(guard, [chunk({"reasoning": thought}), chunk({}, reason)])
+    assert [each.outcome for each in guard.verdicts[0].defects] == [Outcome.TRUNCATED]
 
 
 PLAN = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}

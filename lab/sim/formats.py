@@ -241,6 +241,19 @@ FORMATS = {
     "ling3": _GLM,
     "laguna": _GLM,
     "laguna_s": _GLM,
+    "longcat": replace(
+        _GLM,
+        call_begin="<longcat_tool_call>",
+        arg_begin="\n",
+        arguments=_each(
+            "<longcat_arg_key>K</longcat_arg_key>\n<longcat_arg_value>V</longcat_arg_value>\n"
+        ),
+        call_end="</longcat_tool_call>",
+        between="\n",
+        think_end="</longcat_think>\n",
+        closing="</longcat_tool_call>",
+        special=tuple(re.sub("</?", r"\g<0>longcat_", marker) for marker in _GLM.special),
+    ),
     "hy_v3": ToolCallFormat(
         section_begin=f"<tool_calls{_HY3}>\n",
         call_begin=f"<tool_call{_HY3}>",

@@ -184,6 +184,10 @@ FAMILIES: tuple[Family, ...] = (
         Thinking({"enable_thinking": _BOOLEAN}, default=True),
     ),
     _family(
+        "longcat", r"longcat(?:-.*)?", "LongcatFlashForCausalLM LongcatFlashNgramForCausalLM", "longcat",
+        r"</?longcat_", Thinking({"enable_thinking": _BOOLEAN}),
+    ),
+    _family(
         "hy_v3", r"hy-?3(?:[.-].*)?|hunyuan-?3(?:[.-].*)?", "HYV3ForCausalLM", "hy_v3 hunyuan",
         r"<tool_calls?(?::\w+)?>\s*(?:<tool_call(?::\w+)?>)?[^<{]*<tool_sep|<tool_calls?:\w+>",
         _HUNYUAN,

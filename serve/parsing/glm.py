@@ -1,4 +1,4 @@
-"""The grammar of GLM 4.5 to 5, Ling 3, Laguna and Hy3: a name, and each argument as a pair of a key and a value.
+"""The grammar of GLM 4.5 to 5, Ling 3, Laguna, LongCat and Hy3: a name, and each argument as a key and a value.
 
 Where a value ends is decided in `xml_call.py`. All between its tags belongs to it, newlines too (`verbatim`); which
 JSON type it gets is decided in `values.py`.
@@ -499,6 +499,18 @@ class Laguna(Ling3):
     """Laguna's calls, which are GLM's: of 4.5 with blanks between the tags, or of 4.7 without."""
 
     structural_tag: ClassVar[str | None] = None
+
+
+class LongCat(Ling3):
+    """LongCat's calls, which are GLM 4.5's with a prefix in each tag; its first models write JSON in the outer one."""
+
+    thinking_tags: ClassVar[tuple[str, str]] = ("<longcat_think>", "</longcat_think>")
+    call_openers: ClassVar[tuple[str, ...]] = ("<longcat_tool_call>",)
+    structural_tag: ClassVar[str | None] = None
+    newlines_behind_reasoning: ClassVar[int] = 1
+    lexicon: ClassVar[Lexicon] = Lexicon(
+        {re.sub("^</?", r"\g<0>longcat_", marker): kind for marker, kind in {**THINK, **_PAIRS}.items()}
+    )
 
 
 def _with_suffix(markers: Mapping[str, str]) -> dict[str, str]:

@@ -9,7 +9,7 @@ from serve.parsing.deepseek_dsml import DeepSeekV4, DeepSeekV32, DeepSeekV41
 from serve.parsing.deepseek_v3 import DeepSeekV3, DeepSeekV31
 from serve.parsing.events import Event, Fault, ParsedMessage, Reasoning, Violation, fold
 from serve.parsing.gemma4 import Gemma4
-from serve.parsing.glm import Glm, HyV3, HyV4, Laguna, Ling3
+from serve.parsing.glm import Glm, HyV3, HyV4, Laguna, Ling3, LongCat
 from serve.parsing.harmony import Harmony
 from serve.parsing.hermes import Hermes
 from serve.parsing.kimi_k2 import KimiK2
@@ -34,6 +34,7 @@ GRAMMARS: dict[str, type[Prose]] = {
     "ling3": Ling3,
     "laguna": Laguna,
     "laguna_s": Laguna,
+    "longcat": LongCat,
     "hy_v3": HyV3,
     "hy_v4": HyV4,
     "step3p5": Step3p5,

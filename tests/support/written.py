@@ -61,6 +61,10 @@ WRITTEN: Mapping[str, str] = {
     "ling3": _GLM,
     "laguna": _GLM,
     "laguna_s": _GLM,
+    "longcat": "<longcat_tool_call>write_file\n"
+    f"<longcat_arg_key>path</longcat_arg_key>\n<longcat_arg_value>{PATH}</longcat_arg_value>\n"
+    f"<longcat_arg_key>content</longcat_arg_key>\n<longcat_arg_value>{CONTENT}</longcat_arg_value>\n"
+    "</longcat_tool_call>",
     "hy_v3": _hunyuan("<tool_sep:opensource>"),
     "hy_v4": _hunyuan(""),
     "step3p5": _XML,

@@ -61,7 +61,8 @@ _ENDS_OF_RARE = {
     "</arg_value:opensource>": "<arg_value:opensource", "</arg_key:opensource>": "<arg_key:opensource",
     "</arg_value>": "<arg_value", "</arg_key>": "<arg_key",
     "<|END_ACTION|>": "<|START_ACTION", "</dots_function_call>": "<dots_function_call",
-    "</longcat_tool_call>": "<longcat_tool_call", "</iquest_tool_call>": "<iquest_tool_call",
+    "</longcat_tool_call>": "<longcat_tool_call", "</longcat_arg_value>": "<longcat_arg_value",
+    "</longcat_arg_key>": "<longcat_arg_key", "</iquest_tool_call>": "<iquest_tool_call",
     "</seed:tool_call>": "<seed:tool_call", "<end_function_call>": "<start_function_call",
     "<|tools_suffix|>": "<|tools_prefix", "<|python_end|>": "<|python_start", "<tool_call|>": "<|tool_call>",
     "<|action_end|>": "<|action_start",
@@ -72,6 +73,7 @@ ENDS_OF_THOUGHTS = {
     "</think>": "<think",
     "</thinking>": "<thinking", "</reasoning>": "<reasoning",
     "</mm:think>": "<mm:think", "</think:opensource>": "<think:opensource", "</seed:think>": "<seed:think",
+    "</longcat_think>": "<longcat_think",
     "<|END_THINKING|>": "<|START_THINKING", "<|plamo:end_think:plamo|>": "<|plamo:begin_think",
 }  # fmt: skip
 
@@ -95,7 +97,8 @@ _PARTS = (
     "<steptml:invoke", "<steptml:parameter", "<|close|>", "<|sep|>", "<|message|>", "<|constrain|>",
     "<tool_sep>", "<tool_sep:opensource>", "<arg_key:opensource>", "<arg_value:opensource>", "<|START_RESPONSE|>",
     "<ifm|arg_key>", "<ifm|arg_value>", "<|plamo:begin_tool_name:plamo|>", "<|tool_response>", '<|"|>',
-    "<mm:think>", "<think:opensource>", "<seed:think>", "<|START_THINKING|>", "<|plamo:begin_think:plamo|>",
+    "<mm:think>", "<think:opensource>", "<seed:think>", "<longcat_think>",
+    "<longcat_arg_key>", "<longcat_arg_value>", "<|START_THINKING|>", "<|plamo:begin_think:plamo|>",
     "<|channel>", "<channel|>", "[e~[",
 )  # fmt: skip
 

@@ -20,7 +20,7 @@ from serve.parsing.json_scanner import JsonScanner
 # An answer that leaks more is run again instead.
 _MARKERS = (
     "<|", "tool_call>", "<function", "</function", "<parameter", "</parameter", "think>", "<arg_", "</arg_", "<｜",
-    "</｜", "<invoke", "</invoke", "]<]", "[TOOL_CALLS]",
+    "</｜", "longcat_arg_", "<invoke", "</invoke", "]<]", "[TOOL_CALLS]",
 )  # fmt: skip
 _MOST_MARKERS = 600
 _SIGNS = '<{}[]":,\\'

@@ -498,12 +498,15 @@ def _tag_with_words(place: MarkerPlace) -> MarkerShape:
     return MarkerShape.OPEN if not place.settled and _OPEN_WORD.match(place.rest) else MarkerShape.MENTION
 
 
-_ARGUMENTS = ("<arg_key>", "<arg_key:opensource>", "<｜DSML｜parameter", "<｜DSML｜ parameter", "<steptml:parameter")
-_ARGUMENT = re.compile(r"\s*(?:name|key)\s*=|[\w.\-]{1,64}</arg_key")
-_OPEN_ARGUMENT = re.compile(r"\s?[\w.\-]{0,64}(?:<(?:/\w{0,7})?)?\Z")
+_ARGUMENTS = (
+    "<arg_key>", "<arg_key:opensource>", "<longcat_arg_key>", "<｜DSML｜parameter", "<｜DSML｜ parameter",
+    "<steptml:parameter",
+)  # fmt: skip
+_ARGUMENT = re.compile(r"\s*(?:name|key)\s*=|[\w.\-]{1,64}</(?:longcat_)?arg_key")
+_OPEN_ARGUMENT = re.compile(r"\s?[\w.\-]{0,64}(?:<(?:/\w{0,15})?)?\Z")
 
 
-_MENTIONED_CALL = re.compile(r"<tool_call>[\w.:/\-]{1,128}\s*\Z")
+_MENTIONED_CALL = re.compile(r"<(?:longcat_)?tool_call>[\w.:/\-]{1,128}\s*\Z")
 
 
 def _argument(place: MarkerPlace) -> MarkerShape:

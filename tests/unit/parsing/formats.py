@@ -167,13 +167,13 @@ def qwen3_coder(newline: str = "\n") -> Format:
     )  # fmt: skip
 
 
-# GLM, and Hy3's wrapper around the same
+# GLM, LongCat's prefix and Hy3's wrapper around the same
 
 
-def glm(markers: Sequence[str], newline: str = "", separator: str = "", suffix: str = "") -> Format:
+def glm(markers: Sequence[str], newline: str = "", separator: str = "", suffix: str = "", prefix: str = "") -> Format:
     def tagged(text: str) -> str:
-        """The text with the suffix of Hy3's tags, or of a checkpoint of Hy4's."""
-        return re.sub(r"(</?(?:think|tool_\w+|arg_\w+))>", rf"\1{suffix}>", text)
+        """The text with the prefix of LongCat's tags, or the suffix of Hy3's or a checkpoint of Hy4's."""
+        return re.sub(r"<(/?)(think|tool_\w+|arg_\w+)>", rf"<\1{prefix}\2{suffix}>", text)
 
     begin_key, end_key, begin, end = map(tagged, ("<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>"))
 
@@ -188,7 +188,7 @@ def glm(markers: Sequence[str], newline: str = "", separator: str = "", suffix: 
 
     return Format(
         markers=markers,
-        units=r"</?(?:think|tool_calls?|tool_sep|arg_key|arg_value)(?::\w+)?>",
+        units=rf"</?{prefix}(?:think|tool_calls?|tool_sep|arg_key|arg_value)(?::\w+)?>",
         forms=[
             call,
             lambda city, number: tagged(hermes_call(city, number)),
@@ -196,7 +196,7 @@ def glm(markers: Sequence[str], newline: str = "", separator: str = "", suffix: 
             lambda city, number: re.sub(rf"(get_weather|{end_key}|{end})", r"\1\n", call(city, number)),
             lambda city, number: around(in_json(city, number) + newline),
         ],
-        wrapper=(tagged("<tool_calls>\n"), tagged("\n</tool_calls>")) if newline else ("", ""),
+        wrapper=(tagged("<tool_calls>\n"), tagged("\n</tool_calls>")) if suffix else ("", ""),
         end_of_thinking=tagged("</think>"),
         argument=argument,
         end=tagged("</tool_call>"),
@@ -207,6 +207,7 @@ GLM_MARKERS = [
     "<tool_call>", "</tool_call>", "<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>", "<think>", "</think>",
     "<tool_call>get_weather", "<arg_key>city</arg_key>", "<arg_key>days</arg_key><arg_value>",
 ]  # fmt: skip
+LONGCAT_MARKERS = [re.sub("</?", r"\g<0>longcat_", marker) for marker in GLM_MARKERS]
 HY_MARKERS = [
     "<tool_calls:opensource>", "</tool_calls:opensource>", "<tool_call:opensource>", "<tool_call>",
     "</tool_call:opensource>", "<tool_sep:opensource>", "<arg_key:opensource>", "</arg_key:opensource>",
@@ -417,6 +418,7 @@ FORMATS: Mapping[str, Format] = {
     "ling3": glm(GLM_MARKERS),
     "laguna": glm(GLM_MARKERS),
     "laguna_s": glm(GLM_MARKERS),
+    "longcat": glm(LONGCAT_MARKERS, newline="\n", prefix="longcat_"),
     "hy_v3": glm(HY_MARKERS, newline="\n", separator="<tool_sep>", suffix=":opensource"),
     "hy_v4": glm(HY_MARKERS, newline="\n", suffix=":6124c78e"),
     "minimax_m2": minimax_m2(),

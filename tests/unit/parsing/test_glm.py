@@ -194,3 +194,28 @@ def test_an_object_behind_a_word_that_is_no_tool_is_no_call() -> None:
     text = '<tool_call>Sure: {"name": "get_weather"}</tool_call>'
     message = parse(text, "glm47", TOOLS)
     assert (message.content, message.tool_calls) == (text, ())
+
+
+LONGCAT = (
+    "<longcat_tool_call>get_weather\n<longcat_arg_key>city</longcat_arg_key>\n<longcat_arg_value>Bern"
+    "</longcat_arg_value>\n<longcat_arg_key>days</longcat_arg_key>\n<longcat_arg_value>2</longcat_arg_value>\n"
+    "</longcat_tool_call>"
+)
+FLASH_CHAT = (
+    '<longcat_tool_call>\n{"name": "get_weather", "arguments": {"city": "Bern", "days": 2}}\n</longcat_tool_call>'
+)
+
+
+@pytest.mark.parametrize("written", [LONGCAT, FLASH_CHAT], ids=["pairs", "an object"])
+@pytest.mark.parametrize("behind", ["", "\n", "\nI look.\n"])
+def test_longcat_thinks_in_its_own_tags_and_calls_in_them(written: str, behind: str) -> None:
+    text = f"I'll call it.\n</longcat_think>{behind}{written}\n{written}"
+    message = parse(text, "longcat", TOOLS, thinking=True)
+    assert message == cases.stream(text, grammar="longcat", tools=TOOLS, thinking=True)
+    assert (message.reasoning, (message.content or "").strip()) == ("I'll call it.", behind.strip())
+    assert (called(message), message.violations) == ([("get_weather", {"city": "Bern", "days": 2})] * 2, ())
+
+
+def test_longcat_opens_its_thoughts_itself_where_the_prompt_did_not_and_may_think_alone() -> None:
+    message = parse("<longcat_think>\nHm.\n</longcat_think>\nIt is 4.", "longcat", TOOLS)
+    assert ((message.reasoning or "").strip(), message.content, message.violations) == ("Hm.", "It is 4.", ())

@@ -293,7 +293,7 @@ class Glm(XmlParameters):
         writes one behind each tag. A text of lines ends in a newline of its own.
         """
         text = "".join(self.raw[self._value_at :])
-        compact = not any(map(str.isspace, self.raw[self._value_at - 2 : self._value_at]))
+        compact = not any(piece[-1:].isspace() for piece in self.raw[self._value_at - 2 : self._value_at])
         ends_line = compact and text.endswith("\n") and "\n" in text.strip()
         if not text or (text[-1].isspace() and not ends_line) or self.has_opened():
             self._flaw = "malformed_call"

@@ -219,3 +219,11 @@ def test_longcat_thinks_in_its_own_tags_and_calls_in_them(written: str, behind: 
 def test_longcat_opens_its_thoughts_itself_where_the_prompt_did_not_and_may_think_alone() -> None:
     message = parse("<longcat_think>\nHm.\n</longcat_think>\nIt is 4.", "longcat", TOOLS)
     assert ((message.reasoning or "").strip(), message.content, message.violations) == ("Hm.", "It is 4.", ())
+
+
+@pytest.mark.parametrize("opening", ["\n<arg_value>", " </arg_key>", "\n", " </arg_key>\n<arg_value>"])
+@pytest.mark.parametrize("value", ["<\n</think>\n", "a\nb\n", "a\n\nb\n\n"])
+def test_a_text_without_its_end_tag_is_whole_or_not_however_its_key_was_cut(opening: str, value: str) -> None:
+    text = f"<tool_call>get_weather<arg_key>city{opening}{value}{FORMATS['glm47'].argument('days', 3)}</tool_call>"
+    message = parse(text, "glm47", TOOLS)
+    assert message == cases.stream(text, grammar="glm47", tools=TOOLS)

@@ -190,6 +190,23 @@ def _dsml_format(wrapper: str, gap: str, special: tuple[str, ...]) -> ToolCallFo
     )
 
 
+def _cohere(begin: str, end: str) -> ToolCallFormat:
+    return ToolCallFormat(
+        section_begin="<|START_ACTION|>[\n",
+        call_begin='    {"tool_call_id": "0", "tool_name": "',
+        arg_begin='", "parameters": ',
+        call_end="}",
+        between=",\n",
+        section_end="\n]<|END_ACTION|>",
+        think_begin="<|START_THINKING|>",
+        think_end="<|END_THINKING|>",
+        final_begin=begin,
+        final_end=end,
+        closing="<|END_ACTION|>",
+        special=("<|START_ACTION|>", "<|END_ACTION|>", "<|START_THINKING|>", "<|END_THINKING|>", begin, end),
+    )
+
+
 FORMATS = {
     "kimi_k2": ToolCallFormat(
         section_begin="<|tool_calls_section_begin|>",
@@ -329,6 +346,8 @@ FORMATS = {
         closing="[ARGS]",
         special=("[TOOL_CALLS]", "[ARGS]", "[THINK]", "[/THINK]"),
     ),
+    "cohere_command3": _cohere("<|START_RESPONSE|>", "<|END_RESPONSE|>"),
+    "cohere_command4": replace(_cohere("<|START_TEXT|>", "<|END_TEXT|>"), think_begin=""),
     "gemma4": ToolCallFormat(
         call_begin="<|tool_call>call:",
         arg_begin="",

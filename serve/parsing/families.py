@@ -255,6 +255,15 @@ FAMILIES: tuple[Family, ...] = (
         "gemma4", r"gemma-?4(?:-.*)?", "Gemma4ForConditionalGeneration Gemma4ForCausalLM", "gemma4",
         r"<\|tool_call>", Thinking({"enable_thinking": _BOOLEAN}, start="model"),
     ),
+    _family(
+        "cohere_command3", r"command-(?:r7b|a-(?:03-2025|reasoning|translate))(?:-.*)?", "Cohere2ForCausalLM",
+        "cohere_command3", r"<\|START_ACTION\|>", Thinking({"reasoning": _BOOLEAN}, start="model", may_think=True),
+    ),
+    _family(
+        "cohere_command4", r"command-a-(?:plus|vision)(?:-.*)?|north-(?:mini-)?code(?:-.*)?",
+        "Cohere2MoeForCausalLM Cohere2VisionForConditionalGeneration", "cohere_command4", r"<\|START_ACTION\|>",
+        Thinking({"reasoning": _BOOLEAN, "reasoning_effort": ("high", "none")}, default=True),
+    ),
 )  # fmt: skip
 _BY_GRAMMAR = {family.grammar: family for family in FAMILIES}
 OUR_PARSER = "specgate_"

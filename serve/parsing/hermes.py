@@ -31,7 +31,7 @@ def _end_of_space(text: str, start: int) -> int:
 
 
 class Envelope:
-    """One object `{"name": …, "arguments": {…}}`, keys in any order.
+    """One object `{"name": …, "arguments": {…}}`, keys in any order; the first of them may have another name.
 
     Attributes:
         name: The name, once it is complete.
@@ -40,11 +40,12 @@ class Envelope:
         endless: True once a key, or the name, is too long for one.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, name_key: str) -> None:
         self.name = ""
         self.opened = False
         self.keys: list[str] = []
         self.endless = False
+        self._name_key = name_key
         self._scanner = JsonScanner()
         self._key = ""
         self._in_value = False
@@ -73,7 +74,7 @@ class Envelope:
                 if ended:
                     self._end_arguments()
                 continue
-            if place - start > self._room and (not self._in_value or self._key == "name"):
+            if place - start > self._room and (not self._in_value or self._key == self._name_key):
                 self.endless = True
                 return start + self._room, self._ready()
             self._room -= place - start
@@ -118,7 +119,7 @@ class Envelope:
         if not self._in_value:
             self._key = raw
             self.keys.append(raw)
-        elif self._key == "name" and not self.name:
+        elif self._key == self._name_key and not self.name:
             try:
                 self.name = json.loads(f'"{raw}"', strict=False)
             except ValueError:
@@ -131,9 +132,11 @@ class Hermes(Block):
     Several objects may stand in one block, one behind the other or in a list.
 
     Attributes:
+        name_key: The key of the tool's name.
         members: The keys that an object may have.
     """
 
+    name_key: ClassVar[str] = "name"
     members: ClassVar[frozenset[str]] = frozenset({"name", *_ARGUMENTS})
     call_openers: ClassVar[tuple[str, ...]] = ("<tool_call>",)
     structural_tag: ClassVar[str | None] = "hermes"
@@ -149,7 +152,7 @@ class Hermes(Block):
 
     def __init__(self, *args: object) -> None:
         super().__init__(*args)
-        self._envelope = Envelope()
+        self._envelope = Envelope(self.name_key)
         self._started = False
         self._listed = False  # the objects of the block stand in a list, which has not ended
 
@@ -166,7 +169,7 @@ class Hermes(Block):
         if not raw.startswith("{", start):
             return self._no_list(raw) if self._listed else self.not_a_call(raw)
         self.keep_space(raw)
-        self._envelope = Envelope()
+        self._envelope = Envelope(self.name_key)
         self._started = False
         self.out.by_tags = False
         return self._read(raw, start)
@@ -243,7 +246,7 @@ class Hermes(Block):
         if start > end:
             self.out.content(raw[end:start])
         self.begin_call(State.CONTENT, self.position + start)
-        self._envelope = Envelope()
+        self._envelope = Envelope(self.name_key)
         self._started = False
 
     def _take(self, inside: str, text: str) -> None:

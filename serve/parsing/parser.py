@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from serve.parsing.cohere import CohereCommand
 from serve.parsing.deepseek_dsml import DeepSeekV4, DeepSeekV32, DeepSeekV41
 from serve.parsing.deepseek_v3 import DeepSeekV3, DeepSeekV31
 from serve.parsing.events import Event, Fault, ParsedMessage, Reasoning, Violation, fold
@@ -48,6 +49,8 @@ GRAMMARS: dict[str, type[Prose]] = {
     "harmony": Harmony,
     "mistral": Mistral,
     "gemma4": Gemma4,
+    "cohere_command3": CohereCommand,
+    "cohere_command4": CohereCommand,
 }
 
 

@@ -14,6 +14,9 @@ _GLM = (
     f"<tool_call>write_file<arg_key>path</arg_key><arg_value>{PATH}</arg_value>"
     f"<arg_key>content</arg_key><arg_value>{CONTENT}</arg_value></tool_call>"
 )
+_COHERE = (
+    f'<|START_ACTION|>[\n    {{"tool_call_id": "0", "tool_name": "write_file", "parameters": {SOUND}}}\n]<|END_ACTION|>'
+)
 
 
 def _hunyuan(separator: str) -> str:
@@ -86,6 +89,8 @@ WRITTEN: Mapping[str, str] = {
     "minimax_m3": _minimax_m3(),
     "kimi_k3": _kimi_k3(),
     "mistral": f"[TOOL_CALLS]write_file[ARGS]{SOUND}",
+    "cohere_command3": _COHERE,
+    "cohere_command4": _COHERE,
     "gemma4": f'<|tool_call>call:write_file{{path:<|"|>{PATH}<|"|>,content:<|"|>{CONTENT}<|"|>}}<tool_call|>',
     "harmony": f"<|channel|>commentary to=functions.write_file <|constrain|>json<|message|>{SOUND}<|call|>",
 }

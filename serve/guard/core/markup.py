@@ -86,6 +86,8 @@ ENDS_OF_TURNS = {
     "<｜end▁of▁sentence｜>": "<｜Assistant",  # DeepSeek
     "<|user|>": "<|assistant", "<|observation|>": "<|assistant",  # GLM
     "<|end|>": "<|message", "<|return|>": "<|message",  # gpt-oss
+    "<|END_OF_TURN_TOKEN|>": "<|START_OF_TURN_TOKEN", "<|END_RESPONSE|>": "<|START_RESPONSE",  # Cohere
+    "<|END_TEXT|>": "<|START_TEXT",
 }  # fmt: skip
 
 # An engine puts one before the prompt. No answer holds one unless it speaks of prompts.
@@ -96,10 +98,9 @@ _PARTS = (
     "<｜tool▁sep｜>", "<｜tool▁outputs▁begin｜>", "<｜DSML｜parameter", "<｜DSML｜ parameter", "<｜tool_sep｜>",
     "<steptml:invoke", "<steptml:parameter", "<|close|>", "<|sep|>", "<|message|>", "<|constrain|>",
     "<tool_sep>", "<tool_sep:opensource>", "<arg_key:opensource>", "<arg_value:opensource>", "<|START_RESPONSE|>",
-    "<ifm|arg_key>", "<ifm|arg_value>", "<|plamo:begin_tool_name:plamo|>", "<|tool_response>", '<|"|>',
-    "<mm:think>", "<think:opensource>", "<seed:think>", "<longcat_think>",
-    "<longcat_arg_key>", "<longcat_arg_value>", "<|START_THINKING|>", "<|plamo:begin_think:plamo|>",
-    "<|channel>", "<channel|>", "[e~[",
+    "<|START_TEXT|>", "<longcat_arg_key>", "<longcat_arg_value>", "<ifm|arg_key>", "<ifm|arg_value>",
+    "<|plamo:begin_tool_name:plamo|>", "<|tool_response>", '<|"|>', "<mm:think>", "<think:opensource>", "<seed:think>",
+    "<longcat_think>", "<|START_THINKING|>", "<|plamo:begin_think:plamo|>", "<|channel>", "<channel|>", "[e~[",
 )  # fmt: skip
 
 PROMPTED_THOUGHTS = ("<thinking>", "<reasoning>")

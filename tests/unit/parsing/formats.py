@@ -388,6 +388,24 @@ def seed_oss() -> Format:
     )
 
 
+def cohere_call(city: str, number: int) -> str:
+    return f'{{"tool_call_id": "{number}", "tool_name": "get_weather", "parameters": {in_json(city, number)}}}'
+
+
+COHERE = Format(
+    markers=["<|START_THINKING|>", "<|END_THINKING|>", "<|START_ACTION|>", "<|END_ACTION|>", "<|START_RESPONSE|>",
+             "<|END_RESPONSE|>", "<|START_TEXT|>", "<|END_TEXT|>", "<|START_ACTION|>[", "]<|END_ACTION|>",
+             '{"tool_call_id": "0", "tool_name": "get_weather", "parameters": {', '"tool_name"'],
+    units=r"<\|[A-Z_]+\|>",
+    forms=[
+        lambda city, number: f"<|START_ACTION|>[\n    {cohere_call(city, number)}\n]<|END_ACTION|>",
+        lambda city, number: f"<|START_ACTION|>{cohere_call(city, number)}<|END_ACTION|>",
+    ],
+    end_of_thinking="<|END_THINKING|>",
+    answer="{reasoning}{end_of_thinking}<|START_TEXT|>{content}<|END_TEXT|>{calls}{rest}",
+)  # fmt: skip
+
+
 FORMATS: Mapping[str, Format] = {
     "kimi_k2": KIMI_K2,
     "qwen3_coder": QWEN3_CODER,
@@ -427,6 +445,8 @@ FORMATS: Mapping[str, Format] = {
     "harmony": HARMONY,
     "mistral": MISTRAL,
     "gemma4": gemma4(),
+    "cohere_command3": COHERE,
+    "cohere_command4": COHERE,
 }
 MARKERS = {grammar: form.markers for grammar, form in FORMATS.items()}
 UNIT = re.compile("|".join([*dict.fromkeys(form.units for form in FORMATS.values()), "."]), re.DOTALL)

@@ -1,8 +1,10 @@
-"""Edge cases of JSON in `<tool_call>` that the conformance rows do not hold."""
+"""Edge cases of JSON in `<tool_call>` that the conformance rows do not hold, and Cohere's calls."""
+
+import json
 
 import pytest
 
-from serve.parsing import Violation, parse
+from serve.parsing import ParsedMessage, Violation, parse
 from tests.unit.parsing.cases import grouped, stream
 from tests.unit.parsing.formats import TOOLS
 
@@ -108,3 +110,46 @@ def test_ends_of_another_format_behind_a_call_are_markup_and_words_elsewhere(end
     assert [call.name for call in message.tool_calls] == ["get_weather"]
     assert (message.content or "").strip() == "A </function> ends it."
     assert {fault.kind for fault in message.violations} == {"stray_marker"}
+
+
+COHERE_CALLS = (  # as Cohere's own renderer writes them
+    "<|START_ACTION|>[\n"
+    '    {"tool_call_id": "0", "tool_name": "get_weather", "parameters": {"city": "</b> é\\n\\"q\\""}},\n'
+    '    {"tool_call_id": "1", "tool_name": "get_weather", "parameters": {"city": "<|END_ACTION|>", "days": 2}}\n'
+    "]<|END_ACTION|>"
+)
+COHERE_ANSWERS = ["<|START_RESPONSE|>Answer.\n<|END_RESPONSE|>", "<|START_TEXT|>Answer.\n<|END_TEXT|>", "Answer.\n"]
+
+
+def cohere(text: str, thinking: bool = False, **how: bool) -> ParsedMessage:
+    message = parse(text, "cohere_command4", TOOLS, thinking, **how)
+    assert message == stream(text, grammar="cohere_command4", tools=TOOLS, thinking=thinking, **how)
+    return message
+
+
+@pytest.mark.parametrize("opening", ["", "<|START_THINKING|>"])
+@pytest.mark.parametrize("thought", ["Hm.", ""])
+@pytest.mark.parametrize("answer", ["", *COHERE_ANSWERS])
+def test_cohere_thinks_answers_and_calls_between_tokens(opening: str, thought: str, answer: str) -> None:
+    message = cohere(f"{opening}{thought}<|END_THINKING|>{answer}{COHERE_CALLS}", thinking=True)
+    assert (message.reasoning, message.content) == (thought or None, "Answer.\n" if answer else None)
+    assert [(call.name, json.loads(call.arguments)) for call in message.tool_calls] == [
+        ("get_weather", {"city": '</b> é\n"q"'}),
+        ("get_weather", {"city": "<|END_ACTION|>", "days": 2}),
+    ]
+    assert message.violations == ()
+
+
+def test_coheres_answer_ends_thoughts_that_lack_their_end() -> None:
+    message = cohere("It is 4.<|START_TEXT|>It is 4.<|END_TEXT|>", thinking=True, calls=False)
+    assert (message.reasoning, message.content, message.violations) == ("It is 4.", "It is 4.", ())
+
+
+def test_a_name_of_coheres_tokens_within_its_answer_is_a_word() -> None:
+    for text in ("It writes <|START_TEXT|>, then <|END_TEXT|>.", "An `<|START_ACTION|>` begins a list."):
+        assert cohere(text).content == text
+
+
+def test_a_list_of_coheres_calls_that_is_cut_is_unfinished() -> None:
+    message = cohere('<|START_ACTION|>[{"tool_name": "get_weather", "parameters": {"city": "Be')
+    assert [fault.kind for fault in message.violations] == ["unfinished_call"]

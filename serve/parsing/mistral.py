@@ -36,7 +36,13 @@ class Mistral(Hermes):
         }
     )
     members: ClassVar = Hermes.members | {"id"}
-    token_ids: ClassVar[Mapping[int, str]] = {9: "[TOOL_CALLS]"}
+    token_ids: ClassVar[Mapping[int, str]] = {
+        9: "[TOOL_CALLS]",
+        32: "[ARGS]",
+        33: "[CALL_ID]",
+        34: "[THINK]",
+        35: "[/THINK]",
+    }
 
     def __init__(self, *args: object) -> None:
         super().__init__(*args)

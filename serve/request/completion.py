@@ -94,7 +94,7 @@ class _AllowedTools(Struct, gc=False):
 
 
 class Choice(Struct, gc=False):
-    type: str
+    type: str = "function"  # engines' default, on which Hugging Face's client relies
     function: _Named | None = None
     allowed_tools: _AllowedTools | None = None
 

@@ -57,6 +57,7 @@ SCHEMA = {"type": "json_schema", "json_schema": {"name": "n", "strict": True, "s
             {"tools": [TOOL], "tool_choice": {"type": "function", "function": {"name": "f"}}},
             {"tools_forced", "grammar"},
         ),
+        ({"tools": [TOOL], "tool_choice": {"function": {"name": "f"}}}, {"tools_forced", "grammar"}),
         (
             {"tools": [TOOL], "tool_choice": {"type": "allowed_tools", "allowed_tools": {"mode": "required"}}},
             {"tools_forced", "grammar"},

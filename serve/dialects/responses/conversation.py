@@ -110,7 +110,9 @@ def _not_stored(param: str) -> InvalidRequestError:
 
 def _type_of(item: Item) -> str:
     kind = str(item.get("type") or ("message" if "role" in item else ""))
-    return "" if kind in _OF_SEARCHES and not item.get("call_id") else kind  # OpenAI's own searches have none
+    if kind in _OF_SEARCHES and (not item.get("call_id") or item.get("execution") == "server"):
+        return ""  # OpenAI's own
+    return kind
 
 
 def _is_users(item: Item) -> bool:

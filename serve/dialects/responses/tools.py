@@ -192,7 +192,7 @@ class ToolTable:
         """
         if (known := self._names.get((namespace, name))) is not None:
             return known
-        if namespace is not None:
+        if namespace is not None and namespace != name:  # OpenAI's search gives a tool it has found its own name as one
             return _flat_name(namespace, name)
         inner = self._inner.get(name, ())
         return inner[0] if len(inner) == 1 else name

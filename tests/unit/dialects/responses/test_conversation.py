@@ -157,8 +157,10 @@ class TestSearchesForTools:
         found = messages(USER, SEARCHED, {**FOUND, "tools": tools}, tools=[SEARCH])
         assert found[-1]["content"] == "Tools found: none"
 
-    def test_a_search_that_only_openai_runs_is_left_out(self) -> None:
-        items = [{**SEARCHED, "call_id": None, "execution": "server"}, {**FOUND, "call_id": None, "tools": []}]
+    @pytest.mark.parametrize("call_id", [None, "tsc_1"])
+    def test_a_search_that_only_openai_runs_is_left_out(self, call_id: str | None) -> None:
+        ran = {"call_id": call_id, "execution": "server"}
+        items = [{**SEARCHED, **ran}, {**FOUND, **ran, "tools": []}]
         given = translated([USER, *items, USER], tools=[WEATHER, {"type": "tool_search"}])
         assert given.dropped == ("tools.tool_search", "input.tool_search_call", "input.tool_search_output")
         assert json.loads(given.body)["messages"] == [{"role": "user", "content": "hi\n\nhi"}]
@@ -208,6 +210,10 @@ class TestReferences:
 
 
 class TestCalls:
+    def test_a_call_of_a_tool_that_openais_search_has_found_has_the_name_under_which_it_is_offered(self) -> None:
+        found = messages(USER, call(name="get_weather", namespace="get_weather"), result(), tools=[WEATHER])
+        assert found[1]["tool_calls"][0]["function"]["name"] == "get_weather"
+
     def test_a_call_of_a_namespace_has_the_functions_name(self) -> None:
         found = messages(USER, call(name="f", namespace="ns"), result(), tools=[NAMESPACE])
         assert found[1]["tool_calls"][0]["function"]["name"] == "ns__f"

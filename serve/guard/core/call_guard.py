@@ -54,10 +54,16 @@ class CallGuard:
     @property
     def any_stripped(self) -> bool:
         """True if a call is without arguments that it could have had."""
-        return any(
-            (call.is_empty or call.arguments.strip() == "{}") and not self._check.takes_nothing(call.name)
-            for call in self._assembly.calls
-        )
+        return any(map(self._is_stripped, self._assembly.calls))
+
+    @property
+    def perhaps_cut(self) -> bool:
+        """True if a limit may have cut the last call."""
+        last = self._assembly.newest
+        return last is not None and (last.incomplete or self._is_stripped(last))
+
+    def _is_stripped(self, call: HeldCall) -> bool:
+        return call.is_empty and not self._check.takes_nothing(call.name)
 
     def makes(self, call: HeldCall) -> bool:
         """Returns whether a call like this one is among those that have arrived."""
@@ -261,9 +267,10 @@ class CallGuard:
 
     def _is_cut(self, call: HeldCall) -> bool:
         """Returns whether a limit may have cut a call: one without arguments might have got some, had it gone on."""
-        if not call.incomplete:
+        last = call is self._assembly.newest
+        if not call.incomplete and not (last and call.arguments.strip() == "{}"):  # as vLLM writes what is cut there
             return False
-        if call is self._assembly.newest or not call.is_empty:
+        if call.incomplete and (last or not call.is_empty):
             return True
         defect = self._check.defect(call)
         return defect is not None and defect.severity is not Severity.NOTE

@@ -63,6 +63,11 @@ class ChoiceGuard:
         return self._stop is UNSAID and self._expected.may_stop
 
     @property
+    def lacks_end(self) -> bool:
+        """True if it looks as if the limit of tokens had cut a call, in whatever form."""
+        return self.calls.perhaps_cut or self._texts.leaking
+
+    @property
     def broken(self) -> bool:
         """True if nothing can save this attempt."""
         return bool(self.defects) and self.log.broken  # most answers have none, and every chunk asks

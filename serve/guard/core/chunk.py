@@ -58,6 +58,12 @@ class UsageSum:
     def reported(self) -> bool:
         return self._present is not None
 
+    @property
+    def written(self) -> int:
+        """The tokens of the present attempt's answer; 0 if they are not known."""
+        written = (self._present or {}).get("completion_tokens")
+        return written if type(written) is int else 0
+
     def feed(self, chunk: Mapping[str, Any]) -> None:
         """Notes the usage of a chunk; later reports of one attempt replace earlier ones."""
         usage = chunk.get("usage")

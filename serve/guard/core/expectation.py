@@ -15,6 +15,8 @@ from serve.guard.core.schema_cost import Budget
 from serve.request.completion import MALFORMED, CompletionRequest, Format, Tool, format_of, not_json
 from serve.request.patch import includes_usage
 
+_LIMITS = ("max_completion_tokens", "max_tokens")
+
 
 class LazyRequest(Mapping[str, Any]):
     """The fields of a chat request that a response must satisfy; of its messages the role of the last one.
@@ -40,7 +42,7 @@ class LazyRequest(Mapping[str, Any]):
             }
         except (*MALFORMED, ValueError) as error:
             raise not_json(error) from error
-        self._on_demand = {"stop": asked.stop, "stop_token_ids": asked.stop_token_ids}
+        self._on_demand = {name: getattr(asked, name) for name in ("stop", "stop_token_ids", *_LIMITS)}
 
     def __getitem__(self, name: str) -> Any:
         return self._at_hand[name] if name in self._at_hand else _decoded(self._on_demand[name])
@@ -123,6 +125,12 @@ class Expectation:
         self.wants_usage = includes_usage(request.get("stream_options"))
         self.prompt = PromptText(_body_of(request))
         self.near_copies = NearCopies(self.prompt)
+
+    @property
+    def most_tokens(self) -> int | None:
+        """The tokens that the answer may have; None if the request does not say, or asks for several answers."""
+        limits = [limit for name in _LIMITS if type(limit := self._request.get(name)) is int]
+        return limits[0] if limits and self.answers == 1 else None
 
     @property
     def silence_is_odd(self) -> bool:

@@ -86,6 +86,7 @@ class Guard:
         self._usage = UsageSum()
         self._pool = ""
         self._is_late = False
+        self._last: tuple[Chunk, Mapping[str, Any]] | None = None  # whose reason waits for the usage, and its choice
         self.resumed = 0
         self._kept_tokens = 0  # of those before the present attempt
         self._kept_from = ""  # the pool that wrote the last of them
@@ -201,10 +202,10 @@ class Guard:
         """
         if self.state is not GuardState.OPEN:
             return []
-        last: list[Chunk] = []
+        last = self._end_last()
         if self.over:
             template = {**self._envelope, "choices": [{"index": 0, "logprobs": None}]}
-            last = self._chunks(template, template["choices"][0], self._attempt.choices[0].end())
+            last += self._chunks(template, template["choices"][0], self._attempt.choices[0].end())
         if self._unfinished(done=done) and not self._attempt.failed:
             self._attempt.fail(Outcome.TRUNCATED, "the stream ended without a finish_reason")
         lost = self._attempt.blocked and not self._observing
@@ -216,7 +217,7 @@ class Guard:
 
         The detail names the cause, for logs.
         """
-        if self.state is GuardState.OPEN and self._unfinished(done=False):
+        if self.state is GuardState.OPEN and self._last is None and self._unfinished(done=False):
             self._attempt.fail(Outcome.FAILED, detail)
         return self.finish()
 
@@ -237,6 +238,7 @@ class Guard:
         self.over = False
         self._pool = pool
         self._attempt = AttemptGuard()
+        self._last = None
         if self._whole:
             self._views = {index: view for index, view in self._views.items() if view.finished}
             self._envelope = {}
@@ -284,7 +286,7 @@ class Guard:
         choices = choices_of(chunk)
         if choices is None and not self._attempt.failed:
             self._attempt.fail(Outcome.FAILED, "a malformed chunk")
-        chunks: list[Chunk] = []
+        chunks = self._end_last() if self._usage.reported else []
         for choice in choices or ():
             self._envelope = self._envelope or {key: chunk[key] for key in _ENVELOPE if key in chunk}
             chunks += self._feed_choice(chunk, choice)
@@ -320,11 +322,28 @@ class Guard:
         elif reason is not None:
             reason = finish_of(reason)
         tokens = details_of(choice) if choice.get("logprobs") or choice.get("token_ids") else None
+        if reason == "tool_calls" and self._expected.most_tokens is not None:
+            chunks = self._chunks(chunk, choice, guard.feed(delta, None, None, tokens))
+            self._last = chunk, choice
+            waits = guard.lacks_end and not self._usage.reported
+            return chunks if waits else [*chunks, *self._end_last()]
         steps = guard.feed(delta, reason, None if reason is None else stop_of(choice), tokens)
         only = len(steps) == len(chunk["choices"]) == 1 and view.first and choice.get("finish_reason") is None
         if only and steps[0] == Step(delta, None, (tokens,) if tokens else ()):
             return [chunk]
         return self._chunks(chunk, choice, steps)
+
+    def _end_last(self) -> list[Chunk]:
+        """Ends the choice whose reason waits for the usage, if there is one.
+
+        vLLM up to 0.32 and others say `tool_calls` of a call that the limit of tokens has cut: only the usage tells.
+        """
+        if self._last is None:
+            return []
+        (chunk, choice), self._last = self._last, None
+        guard = self._attempt.choices[choice.get("index", 0)]
+        cut = guard.lacks_end and 0 < (self._expected.most_tokens or 0) <= self._usage.written
+        return self._chunks(chunk, choice, guard.feed({}, "length" if cut else "tool_calls", stop_of(choice)))
 
     def _chunks(self, template: Chunk, choice: Mapping[str, Any], steps: Iterable[Step]) -> list[Chunk]:
         return chunks_of(steps, {**template, **self._envelope}, choice, lambda: self.report)

@@ -8,6 +8,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from support.guard_harness import (
     CLEAN,
+    ENVELOPE,
     TOOLS,
     broken,
     call,
@@ -27,6 +28,10 @@ from serve.guard.core import Guard, GuardState, Outcome, Severity
 from serve.guard.core.client_view import DELTA_CHARS
 
 GOOD = '{"city": "Bern", "days": 2}'
+
+
+def usage(tokens: int) -> dict[str, Any]:
+    return {**ENVELOPE, "choices": [], "usage": {"prompt_tokens": 9, "completion_tokens": tokens}}
 
 
 def test_text_passes_at_once_and_untouched() -> None:
@@ -179,6 +184,34 @@ def test_an_answer_cut_by_length_is_no_corruption_and_keeps_its_whole_calls(reas
     assert message["finish"] == ["length"]
     verdict = guard.verdicts[0]
     assert (verdict.outcome, verdict.counts) == (Outcome.TRUNCATED, False)
+
+
+@pytest.mark.parametrize("field", ["max_tokens", "max_completion_tokens"])
+@pytest.mark.parametrize("tail", ['{"city": "Be', "{}", ""])
+def test_a_call_cut_by_the_limit_of_tokens_is_told_as_cut_though_its_engine_says_that_it_is_whole(
+    tail: str, field: str
+) -> None:
+    cut = [chunk(calls(call(0, "get_weather", GOOD))), chunk(calls(call(1, "plan_trip", tail)), "tool_calls")]
+    guard = Guard(GuardConfig(), tools_request(**{field: 20}))
+    message = read(through(guard, [*cut, usage(20)]))
+    assert [name for name, _ in calls_of(message)] == ["get_weather"]
+    assert message["finish"] == ["length"]
+    assert (guard.state, guard.verdicts[0].counts) == (GuardState.DONE, False)
+
+
+@pytest.mark.parametrize(("arguments", "outcome"), [(GOOD, Outcome.CLEAN), ('{"city": "Be', Outcome.TRUNCATED)])
+@pytest.mark.parametrize("ending", [[], [usage(19)], [{**ENVELOPE, "choices": []}, usage(19)]])
+def test_within_the_limit_of_tokens_a_call_is_what_it_is(ending: list[Any], arguments: str, outcome: Outcome) -> None:
+    guard = Guard(GuardConfig(), tools_request(max_tokens=20))
+    message = read(through(guard, [chunk(calls(call(0, "plan_trip", arguments))), chunk({}, "tool_calls"), *ending]))
+    assert (guard.verdicts[0].outcome, guard.verdicts[0].counts) == (outcome, True)
+    assert message["finish"] == (["tool_calls"] if outcome is Outcome.CLEAN else [])
+
+
+def test_a_whole_call_that_reaches_the_limit_of_tokens_is_not_cut() -> None:
+    guard = Guard(GuardConfig(), tools_request(max_tokens=20))
+    message = read(through(guard, [chunk(calls(call(0, "plan_trip", GOOD)), "tool_calls"), usage(20)]))
+    assert (calls_of(message)[0][0], message["finish"]) == ("plan_trip", ["tool_calls"])
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,9 @@
 """A Responses request as the body of a chat completion, and what its answer must remember of it."""
 
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import msgspec
 from msgspec import Raw, Struct
@@ -99,7 +99,17 @@ class ResponsesMemo:
     seals: bool
     summary: bool
     prompt_tokens: int
-    taken_ids: frozenset[str]
+    taken_ids: frozenset[str] = frozenset()
+
+
+class _Chat(NamedTuple):
+    """A request as a chat body, and what else of it matters."""
+
+    body: dict[str, Any]
+    tools: ToolTable
+    reasoning: Mapping[str, Any]
+    include: Sequence[str]
+    dropped: tuple[str, ...]
 
 
 @within_depth()
@@ -109,17 +119,33 @@ def decode(body: bytes) -> Translated:
     Raises:
         InvalidRequestError: The body is malformed, or asks for something that is stored elsewhere or runs elsewhere.
     """
-    members = {name: value for name, value in read_object(body).items() if value is not None}
-    return _translated(members, len(body))
+    members = _members(body)
+    chat = _chat(members)
+    encoded = written(chat.body, len(body))
+    # Clients that have nothing stored bring reasoning back themselves; some know only sealed one and do not ask for it.
+    seals = SEALED_REASONING in chat.include or members.get("store") is False
+    summary = bool(chat.reasoning.get("summary") or chat.reasoning.get("generate_summary"))
+    messages = chat.body["messages"]
+    prompt_tokens = estimated_tokens(messages, len(encoded))
+    memo = ResponsesMemo(chat.tools, _echo(members), seals, summary, prompt_tokens, taken_ids(messages))
+    return Translated(encoded, bool(chat.body.get("stream")), memo, chat.dropped)
 
 
+@within_depth()
 def decode_count(body: bytes) -> Translated:
     """Translates a body of `POST /v1/responses/input_tokens`; errors are those of `decode`."""
-    translated = decode(body)
-    return replace(translated, body=counted(msgspec.json.decode(translated.body), len(body)), stream=False)
+    chat = _chat(_members(body))
+    encoded = counted(chat.body, len(body))
+    prompt_tokens = estimated_tokens(chat.body["messages"], len(encoded))
+    memo = ResponsesMemo(chat.tools, {}, seals=False, summary=False, prompt_tokens=prompt_tokens)
+    return Translated(encoded, False, memo, chat.dropped)
 
 
-def _translated(members: Mapping[str, Any], size_bytes: int) -> Translated:
+def _members(body: bytes) -> dict[str, Any]:
+    return {name: value for name, value in read_object(body).items() if value is not None}
+
+
+def _chat(members: Mapping[str, Any]) -> _Chat:
     request = _typed(members)
     _refuse(request)
     table = read_tools([*(request.tools or ()), *additional_tools(request.input)])
@@ -140,14 +166,8 @@ def _translated(members: Mapping[str, Any], size_bytes: int) -> Translated:
     }
     if request.max_output_tokens is not None:
         chat["max_completion_tokens"] = request.max_output_tokens
-    encoded = written(chat, size_bytes)
     dropped = dict.fromkeys([*(f"tools.{kind}" for kind in table.dropped), *skipped, *_unknown(request, members)])
-    summary = reasoning.get("summary") or reasoning.get("generate_summary")
-    # Clients that have nothing stored bring reasoning back themselves; some know only sealed one and do not ask for it.
-    seals = SEALED_REASONING in (request.include or ()) or members.get("store") is False
-    prompt_tokens = estimated_tokens(messages, len(encoded))
-    memo = ResponsesMemo(table, _echo(members), seals, bool(summary), prompt_tokens, taken_ids(messages))
-    return Translated(encoded, bool(request.stream), memo, tuple(dropped))
+    return _Chat(chat, table, reasoning, request.include or (), tuple(dropped))
 
 
 def _typed(members: Mapping[str, Any]) -> _Request:

@@ -124,5 +124,6 @@ TAMPERINGS: dict[str, dict[str, Wrong]] = {
         "thinking-kept": sends('"type": "reasoning"', '"type": "hologram"'),
         "overflow": says("context_length_exceeded", "bad_request"),
         "custom-tool": says("custom_tool_call", "function_call"),
+        "input-tokens": says(r'"input_tokens":\d+', '"input_tokens":1'),
     },
 }

@@ -14,19 +14,27 @@ _PATCH = '*** Begin Patch\n+print("日本 \\n")\n*** End Patch'
 _CUSTOM = {"type": "custom", "name": "apply_patch", "description": "Edits files."}
 
 
-async def count_tokens(api: Api, lab: Lab) -> CaseResult:
+async def _counted(api: Api, lab: Lab, route: str) -> CaseResult:
     """A client asks a dozen times in a row, so that counting by generating holds up everybody."""
     counts = []
     trial = lab.trial()
     for words in (f"{trial.mark} hello", f"{trial.mark} {'hello ' * 500}"):
         body = {name: value for name, value in api.first(lab.model, words).items() if name != api.limit}
-        reply = await lab.send(body, api.headers(lab.key), path=f"{api.path}/count_tokens")
+        reply = await lab.send(body, api.headers(lab.key), path=f"{api.path}/{route}")
         if reply.status in (404, 405, 501):
-            return not_applicable(f"{api.path}/count_tokens is HTTP {reply.status}")
+            return not_applicable(f"{api.path}/{route} is HTTP {reply.status}")
         counts.append(mapping(reply.json()).get("input_tokens"))
     numbers = [count for count in counts if isinstance(count, int)]
     good = len(numbers) == len(counts) and 0 < numbers[0] < numbers[1] and not trial.arrivals
     return passed_if(good, f"{counts} tokens; the engine was asked for {len(trial.arrivals)} answers")
+
+
+async def count_tokens(api: Api, lab: Lab) -> CaseResult:
+    return await _counted(api, lab, "count_tokens")
+
+
+async def input_tokens(api: Api, lab: Lab) -> CaseResult:
+    return await _counted(api, lab, "input_tokens")
 
 
 async def custom_tool(api: Api, lab: Lab) -> CaseResult:
@@ -56,5 +64,7 @@ OWN_CASES = {
     "responses": (
         ApiCase("custom-tool", "A tool that takes free text is called with the model's text, not with JSON around it.",
                 "llama.cpp 20156; smg", custom_tool),
+        ApiCase("input-tokens", "`input_tokens` counts, and asks no engine for an answer.", "OpenAI's reference",
+                input_tokens),
     ),
 }  # fmt: skip

@@ -69,5 +69,6 @@ def _command_of(library: str) -> tuple[str, str]:
         return str(python), str(_SCRIPTS / f"{library}.py")
     if not all((environment / "node_modules" / name).exists() for name in ("ai", "openai")):
         pytest.skip("`make agents` installs Vercel's AI SDK and OpenAI's for JavaScript")
+    shutil.copy(_SCRIPTS / "harness.mjs", environment)
     # Node looks for a script's packages beside the script.
     return installed("node"), shutil.copy(_SCRIPTS / f"{library}.mjs", environment)

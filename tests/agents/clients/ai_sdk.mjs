@@ -4,8 +4,8 @@ import { createOpenAI } from "@ai-sdk/openai";
 import { createOpenAICompatible } from "@ai-sdk/openai-compatible";
 import { generateObject, generateText, stepCountIs, streamText, tool } from "ai";
 import { z } from "zod";
+import { main, QUESTION } from "./harness.mjs";
 
-const QUESTION = "What is the weather in Osaka?";
 const Trip = z.object({ city: z.string(), days: z.number().int() });
 const APIS = {
   responses: (baseURL) => createOpenAI({ baseURL, apiKey: "none" })("m"),
@@ -36,22 +36,13 @@ async function document(model) {
   return JSON.stringify((await generateObject({ model, schema: Trip, prompt: "Plan a trip.", maxRetries: 0 })).object);
 }
 
-async function outcome(run) {
-  const cities = [];
-  try {
-    return { answer: await run(cities), error: "", cities };
-  } catch (error) {
-    return { answer: "", error: `${error.name}: ${error.message}`, cities };
-  }
-}
-
-for (const url of process.argv.slice(2)) {
-  const outcomes = {};
+main((url) => {
+  const loops = {};
   for (const [api, model] of Object.entries(APIS)) {
     const made = model(`${url}/v1`);
-    outcomes[`${api} whole`] = await outcome((cities) => loop(made, cities, false));
-    outcomes[`${api} streamed`] = await outcome((cities) => loop(made, cities, true));
-    outcomes[`${api} document`] = await outcome(() => document(made));
+    loops[`${api} whole`] = (cities) => loop(made, cities, false);
+    loops[`${api} streamed`] = (cities) => loop(made, cities, true);
+    loops[`${api} document`] = () => document(made);
   }
-  console.log(JSON.stringify(outcomes));
-}
+  return loops;
+});

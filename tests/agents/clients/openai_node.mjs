@@ -1,7 +1,7 @@
 // OpenAI's SDK for JavaScript over two APIs: the loops of harness.py, and what it prints of them.
 import OpenAI from "openai";
+import { main, QUESTION } from "./harness.mjs";
 
-const QUESTION = "What is the weather in Osaka?";
 const PARAMETERS = {
   type: "object",
   properties: { city: { type: "string" } },
@@ -49,23 +49,13 @@ async function document(client) {
   return JSON.stringify(response.output_parsed);
 }
 
-async function outcome(run) {
-  const cities = [];
-  try {
-    return { answer: await run(cities), error: "", cities };
-  } catch (error) {
-    return { answer: "", error: `${error.name}: ${error.message}`, cities };
-  }
-}
-
-for (const url of process.argv.slice(2)) {
+main((url) => {
   const client = new OpenAI({ baseURL: `${url}/v1`, apiKey: "none", maxRetries: 0 });
-  const outcomes = {
-    "responses whole": await outcome((cities) => responses(client, cities, false)),
-    "responses streamed": await outcome((cities) => responses(client, cities, true)),
-    "chat whole": await outcome((cities) => chat(client, cities, false)),
-    "chat streamed": await outcome((cities) => chat(client, cities, true)),
-    "responses document": await outcome(() => document(client)),
+  return {
+    "responses whole": (cities) => responses(client, cities, false),
+    "responses streamed": (cities) => responses(client, cities, true),
+    "chat whole": (cities) => chat(client, cities, false),
+    "chat streamed": (cities) => chat(client, cities, true),
+    "responses document": () => document(client),
   };
-  console.log(JSON.stringify(outcomes));
-}
+});

@@ -10,7 +10,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from serve.dialects.chat import MISSING_RESULT, Unreadable, chat_role, text_of, text_part
-from serve.dialects.responses.tools import BUILT_IN, CUSTOM_INPUT, ToolTable, read_tools
+from serve.dialects.responses.tools import (
+    BUILT_IN,
+    COMPUTER,
+    COMPUTER_PREVIEW,
+    CUSTOM_INPUT,
+    ToolTable,
+    read_tools,
+)
 from serve.dialects.sealed_reasoning import unseal
 from serve.errors import InvalidRequestError, encode_json
 
@@ -30,8 +37,8 @@ ADDITIONAL_TOOLS = "additional_tools"
 _FOUND_TOOLS = "tool_search_output"
 _CONFIGURATION = "configuration_update"
 AGENT_MESSAGE = "agent_message"  # the task or the answer of another agent of Codex
-_COMPUTER_CALL = "computer_call"
-_CALLS = frozenset({"function_call", "custom_tool_call", _COMPUTER_CALL, *_BUILT_IN_CALLS})
+_COMPUTER_CALL = BUILT_IN[COMPUTER].item
+_CALLS = frozenset({"function_call", "custom_tool_call", *_BUILT_IN_CALLS})
 REASONING_ID = "rs_"  # begins the ids of reasoning items, OpenAI's too
 _RESULTS = frozenset((*(f"{kind}_output" for kind in _CALLS), _FOUND_TOOLS))
 _OF_SEARCHES = frozenset({"tool_search_call", _FOUND_TOOLS})
@@ -333,7 +340,7 @@ def _call(item: Item, kind: str, position: int, tools: ToolTable) -> dict[str, A
         given = item.get("arguments") or "{}"
         arguments = given if isinstance(given, str) else encode_json(given).decode()
     elif kind == _COMPUTER_CALL:
-        name = "computer"
+        name = COMPUTER if item.get("actions") else COMPUTER_PREVIEW
         arguments = encode_json({key: item[key] for key in ("action", "actions") if item.get(key)}).decode()
     else:
         name, tool = _BUILT_IN_CALLS[kind]

@@ -120,7 +120,8 @@ class ResponseObject:
                 raise EngineError(f"The model called the tool {call.name!r} with arguments that it does not take.")
             arguments = {**said, **built_in.implied, **said}  # in the model's order: it comes back in the next turn
             named = {"id": self.item_id(built_in.prefix, index), "type": built_in.item, "call_id": call.id}
-            return {**named, **built_in.beside, built_in.member: arguments, "status": "completed"}
+            members = {built_in.member: arguments} if built_in.member else arguments
+            return {**named, **built_in.beside, **members, "status": "completed"}
         item = self.begun_call(index, call)
         if "input" not in item:
             return {**item, "arguments": call.arguments, "status": "completed"}

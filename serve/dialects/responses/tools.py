@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from serve.errors import InvalidRequestError
 
 TOOL_SEARCH = "tool_search"
+COMPUTER, COMPUTER_PREVIEW = "computer", "computer_use_preview"
 CUSTOM_INPUT = "input"  # the one parameter of a custom tool's function
 _BEFORE_TEXT = re.compile(rf'\s*{{\s*"{CUSTOM_INPUT}"\s*:\s*"')
 # Whole characters; four times, not `{4}`, for Python before 3.11.5 (see `_ESCAPES` in `json_prefix`).
@@ -38,7 +39,7 @@ class BuiltIn(NamedTuple):
         parameters: Of the function; clients don't give them, as OpenAI's models know them.
         item: The type of a call's item.
         prefix: Begins the ids of its items.
-        member: Of the item, with the arguments.
+        member: Of the item, with the arguments; empty if they are members of the item themselves.
         beside: Further members of the item.
         implied: What the arguments hold if the model does not say otherwise.
     """
@@ -54,6 +55,42 @@ class BuiltIn(NamedTuple):
 
 _STRINGS = {"type": "array", "items": {"type": "string"}}
 _TIMEOUT = {"type": "integer", "description": "Milliseconds after which the command is ended."}
+_INTEGER = {"type": "integer"}
+_MEMBERS_OF_ACTIONS: dict[str, Any] = {
+    **dict.fromkeys(("x", "y", "scroll_x", "scroll_y"), _INTEGER),
+    "button": {"type": "string", "enum": ["left", "right", "wheel", "back", "forward"]},
+    "path": {
+        "type": "array",
+        "items": {"type": "object", "properties": {"x": _INTEGER, "y": _INTEGER}, "required": ["x", "y"]},
+    },
+    "keys": {**_STRINGS, "description": "To press, or to hold meanwhile."},
+    "text": {"type": "string"},
+}
+_ACTIONS = {
+    "click": ["x", "y", "button"],
+    "double_click": ["x", "y"],
+    "drag": ["path"],
+    "keypress": ["keys"],
+    "move": ["x", "y"],
+    "screenshot": [],
+    "scroll": ["x", "y", "scroll_x", "scroll_y"],
+    "type": ["text"],
+    "wait": [],
+}
+_ACTION: dict[str, Any] = {
+    "anyOf": [
+        {
+            "type": "object",
+            "properties": {
+                "type": {"type": "string", "const": name},
+                **{member: _MEMBERS_OF_ACTIONS[member] for member in (*needed, "keys")},
+            },
+            "required": ["type", *needed],
+        }
+        for name, needed in _ACTIONS.items()
+    ]
+}
+_USES_COMPUTER = "Uses mouse and keyboard of a computer; its result is a screenshot."
 BUILT_IN = {
     TOOL_SEARCH: BuiltIn("", _NO_PARAMETERS, "tool_search_call", "tsc", "arguments", beside={"execution": "client"}),
     "shell": BuiltIn(
@@ -111,6 +148,20 @@ BUILT_IN = {
         "apc",
         "operation",
     ),
+    **{
+        name: BuiltIn(
+            _USES_COMPUTER,
+            {"type": "object", "properties": {member: schema}, "required": [member]},
+            "computer_call",
+            "cu",
+            "",
+            beside={"pending_safety_checks": []},
+        )
+        for name, member, schema in (
+            (COMPUTER, "actions", {"type": "array", "items": _ACTION, "minItems": 1}),
+            (COMPUTER_PREVIEW, "action", _ACTION),
+        )
+    },
 }
 
 
@@ -238,6 +289,9 @@ def _read_tool(table: ToolTable, tool: Any, namespace: str | None, param: str) -
             given["description"] = "\n".join(
                 [f"{given['description']}\n\nSkills, each explained in its SKILL.md:", *skills]
             )
+        if kind == COMPUTER_PREVIEW:
+            size = f"{tool.get('display_width')} by {tool.get('display_height')} pixels"
+            given["description"] += f" The screen has {size}."
         table.add(ClientTool(kind, kind), given)
     else:
         table.dropped.append(str(kind))
@@ -248,7 +302,7 @@ def _is_run_by_client(tool: Mapping[str, Any]) -> bool:
     if tool["type"] == TOOL_SEARCH:
         return bool(tool.get("execution") == "client")
     environment = tool.get("environment")
-    return environment is None or (isinstance(environment, Mapping) and environment.get("type") == "local")
+    return not isinstance(environment, Mapping) or environment.get("type") == "local"  # a computer's is a name
 
 
 def _skills_of(tool: Mapping[str, Any]) -> list[str]:

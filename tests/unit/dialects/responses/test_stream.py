@@ -129,6 +129,20 @@ class TestOrder:
                     "operation": {"type": "create_file", "path": "a.txt", "diff": "+x"},
                 },
             ),
+            (
+                {"type": "computer"},
+                {"actions": [{"type": "move", "x": 3, "y": 4}, {"type": "keypress", "keys": ["CTRL", "c"]}]},
+                {
+                    "type": "computer_call",
+                    "pending_safety_checks": [],
+                    "actions": [{"type": "move", "x": 3, "y": 4}, {"type": "keypress", "keys": ["CTRL", "c"]}],
+                },
+            ),
+            (
+                {"type": "computer_use_preview", "environment": "browser", "display_width": 9, "display_height": 8},
+                {"action": {"type": "screenshot"}},
+                {"type": "computer_call", "pending_safety_checks": [], "action": {"type": "screenshot"}},
+            ),
         ],
     )
     def test_a_call_of_a_tool_that_the_client_runs_is_an_item_of_its_own_and_comes_back_as_it_was(
@@ -147,7 +161,12 @@ class TestOrder:
         assert turn["tool_calls"][0]["function"] == {"name": tool["type"], "arguments": text}
 
     @pytest.mark.parametrize(
-        ("name", "arguments"), [("shell", '{"commands":"ls"}'), ("apply_patch", '{"type":"update_file","path":"a"}')]
+        ("name", "arguments"),
+        [
+            ("shell", '{"commands":"ls"}'),
+            ("apply_patch", '{"type":"update_file","path":"a"}'),
+            ("computer", '{"actions":[{"type":"click","x":1,"y":2}]}'),
+        ],
     )
     def test_a_call_that_its_client_could_not_read_is_an_error(self, name: str, arguments: str) -> None:
         stream = encoder(tools=[{"type": name}])

@@ -71,7 +71,8 @@ def test_hosted_tools_and_doubles_are_left_out() -> None:
 @pytest.mark.parametrize(
     "tool",
     [{"type": "shell"}, {"type": "shell", "environment": {"type": "local"}}, {"type": "local_shell"},
-     {"type": "apply_patch"}, {"type": "tool_search", "execution": "client"}],
+     {"type": "apply_patch"}, {"type": "tool_search", "execution": "client"}, {"type": "computer"},
+     {"type": "computer_use_preview", "environment": "mac", "display_width": 9, "display_height": 8}],
 )  # fmt: skip
 def test_a_tool_that_the_client_runs_is_a_function_that_can_be_chosen(tool: dict[str, Any]) -> None:
     forced = {"type": tool["type"]}

@@ -15,6 +15,7 @@ from serve.request.completion import (
     MALFORMED,
     NONE,
     PREFERENCE_FIELD,
+    UNKNOWN_FIELD,
     CompletionRequest,
     holds,
     not_json,
@@ -38,7 +39,8 @@ class RequestReader:
 
     def __init__(self, config: RequestsConfig) -> None:
         self._rules = FieldRules(config)
-        self._decoder = strict_decoder(config.pass_fields) if config.mode == "strict" else ANY_FIELDS
+        self._is_open = config.mode == "open"
+        self._decoder = strict_decoder(config.pass_fields)  # in mode `open` it tells of unknown fields
 
     def read(self, body: bytes) -> tuple[bytes, CompletionRequest, BodyPatch]:
         """Returns a body as JSON, the request that it holds, and the patch without which it must not reach an engine.
@@ -51,15 +53,15 @@ class RequestReader:
         if len(body) > LARGE_BYTES:
             check_density(body)
         try:
-            request = parse(body, self._decoder)
+            request, has_unknown = self._parsed(body)
         except InvalidRequestError:
             mended = mend(body)
             if mended is body:
                 raise
             body = mended
-            request = parse(body, self._decoder)
+            request, has_unknown = self._parsed(body)
         try:
-            dropped = {*self._rules.apply(request)}
+            dropped = {*self._rules.apply(request), *(self._rules.lookalikes(body) if has_unknown else ())}
             if "vllm_xargs" in dropped:
                 request.vllm_xargs = UNSET
             if request.enable_speculative is not UNSET:
@@ -69,6 +71,15 @@ class RequestReader:
             return body, request, patch
         except MALFORMED as error:  # in a part that the first reading skipped
             raise not_json(error) from error
+
+    def _parsed(self, body: bytes) -> tuple[CompletionRequest, bool]:
+        """Returns the request that a body holds, and whether it has fields that nobody knows."""
+        try:
+            return parse(body, self._decoder), False
+        except InvalidRequestError as error:
+            if not self._is_open or error.code != UNKNOWN_FIELD:
+                raise
+        return parse(body, ANY_FIELDS), True
 
 
 class ReadRequest(Struct, frozen=True):

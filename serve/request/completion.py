@@ -13,6 +13,7 @@ from serve.request.long_json import decode
 CHAT_PATH, TEXT_PATH = "/v1/chat/completions", "/v1/completions"
 COMPLETION_PATHS = frozenset({CHAT_PATH, TEXT_PATH})
 PREFERENCE_FIELD = "enable_speculative"
+UNKNOWN_FIELD = "field_not_allowed"  # the code of an error
 
 NONE = Raw(b"null")
 _LIST = ord("[")
@@ -290,7 +291,7 @@ def not_allowed(name: str, param: str | None = None, allow: str | None = "") -> 
     return InvalidRequestError(
         f"The field `{name}` is not accepted here: it would steer the engine itself.{way_out}",
         param=param or name,
-        code="field_not_allowed",
+        code=UNKNOWN_FIELD,
     )
 
 
@@ -305,7 +306,7 @@ def _invalid(text: str) -> InvalidRequestError:
             f"The field `{name}` is not known here. An operator allows it with `requests.pass_fields: [{name}]`, or "
             "any with `requests.mode: open`.",
             param=name,
-            code="field_not_allowed",
+            code=UNKNOWN_FIELD,
         )
     if location is None:
         return InvalidRequestError(f"The body must be a JSON object: {text}.")

@@ -6,6 +6,7 @@ A body is not searched for them: the decoder that reads it anyway collects the f
 
 import json
 import re
+import unicodedata
 from collections.abc import Sequence
 from typing import Any
 
@@ -25,6 +26,7 @@ from serve.request.completion import (
     not_allowed,
     schema_of,
 )
+from serve.request.long_json import decode
 from serve.request.media import MediaRules
 
 REFUSE = "refuse"
@@ -49,6 +51,14 @@ _NOT_FOR_TEMPLATES = frozenset(
      "padding", "truncation", "max_length", "return_assistant_tokens_mask", "load_audio_from_video"}
 )  # fmt: skip
 _flags = msgspec.json.Decoder(dict[str, Raw])
+
+
+def _folded(name: str) -> str:
+    """Returns what is left of a name for readers that are not strict: Go's match any case, protobuf's `cacheSalt`."""
+    return unicodedata.normalize("NFKC", name).casefold().replace("_", "")
+
+
+_FOLDED = frozenset(map(_folded, CompletionRequest.__struct_fields__))
 
 
 class FieldRules:
@@ -89,6 +99,15 @@ class FieldRules:
         if parts:
             self._media.check(parts)
         return names
+
+    def lookalikes(self, body: bytes) -> list[str]:
+        """Returns the names in a body that are none of a field that the gateway reads, but might be to another reader.
+
+        Raises:
+            DecodeError: The body is no JSON in a part that its first reader passed over.
+        """
+        names = decode(_flags, body).keys() - {*CompletionRequest.__struct_fields__, *self._config.pass_fields}
+        return [name for name in names if _folded(name) in _FOLDED]
 
     def _stripped(self, values: Sequence[Any]) -> list[str]:
         names = []

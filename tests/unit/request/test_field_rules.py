@@ -77,6 +77,30 @@ def test_an_escaped_name_hides_nothing() -> None:
     assert problem(b'{"model":"m","chat\\u005ftemplate":"x"}').param == "chat_template"
 
 
+@pytest.mark.parametrize(
+    "lookalike",
+    ["Model", "MODEL", "\\u004dodel", "mod\uff45l", "cacheSalt", "\u212av_transfer_params", "\u017ftop", "max__tokens"],
+)
+def test_a_name_that_a_laxer_reader_takes_for_a_known_field_reaches_no_engine(lookalike: str) -> None:
+    for members in (f'"model":"m","{lookalike}":"x"', f'"{lookalike}":"x","model":"m"'):
+        assert json.loads(sent(f'{{{members},"x":1}}'.encode())) == {"model": "m", "x": 1}
+    assert problem(f'{{"model":"m","{lookalike}":"x"}}'.encode(), mode="strict").code == "field_not_allowed"
+
+
+def test_a_field_that_an_operator_lets_through_is_no_lookalike() -> None:
+    body = b'{"model":"m","Model":"x"}'
+    assert sent(body, pass_fields=("Model",)) == body
+
+
+def test_other_unknown_fields_keep_their_bytes() -> None:
+    body = b'{ "model":"m", "messages":[], "Vendor_Option": 1.50 }'
+    assert sent(body) == body
+
+
+def test_bytes_that_are_no_text_in_an_unknown_name_are_400() -> None:
+    assert problem(b'{"model":"m","\xff":1}').code == "invalid_json"
+
+
 def test_the_clients_arguments_for_the_engine_do_not_come_back_with_ours() -> None:
     body = json.dumps({**CHAT, "vllm_xargs": {"test_fault": 1}}).encode()
     assert RequestReader(RequestsConfig()).read(body)[1].vllm_xargs is UNSET

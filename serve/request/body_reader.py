@@ -13,7 +13,6 @@ from serve.request.client_json import LARGE_BYTES, check_density, mend
 from serve.request.completion import (
     ANY_FIELDS,
     MALFORMED,
-    NONE,
     PREFERENCE_FIELD,
     UNKNOWN_FIELD,
     CompletionRequest,
@@ -23,7 +22,7 @@ from serve.request.completion import (
     strict_decoder,
 )
 from serve.request.features import FeatureReader
-from serve.request.field_rules import FieldRules, check_schemas
+from serve.request.field_rules import FieldRules, check_schemas, constrains
 from serve.request.patch import BodyPatch
 
 # Fields whose null means "not given": not every engine reads it so, and vLLM loses calls to `tool_choice: null`.
@@ -113,7 +112,7 @@ class BodyReader:
             GatewayError: The request is wrong.
         """
         body, parsed, patch = self._requests.read(body)
-        if parsed.tools or parsed.tool_choice or parsed.response_format or parsed.structured_outputs is not NONE:
+        if constrains(parsed):
             check_schemas(parsed, self._limits)
         if parsed.model.endswith(NO_SPECULATION):
             take_suffix(patch, parsed, self._features.names)

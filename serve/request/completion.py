@@ -194,10 +194,11 @@ class CompletionRequest(EngineFields, kw_only=True, gc=False):
     guided_regex: Raw = NONE
     guided_choice: Raw = NONE
     guided_grammar: Raw = NONE
-    # SGLang's fields of that kind.
+    # SGLang's fields of that kind, and llama.cpp's.
     regex: Raw = NONE
     ebnf: Raw = NONE
     json_schema: Raw = NONE
+    grammar: Raw = NONE
     reasoning_effort: str | None = None
     include_reasoning: bool | None = None
     thinking: Raw = NONE
@@ -342,7 +343,11 @@ def format_of(request: CompletionRequest) -> Format | None:
 
 def schema_of(structured_outputs: Raw) -> bytes:
     """Returns what stands for a schema, if in a string, and whether or not it is one; `null` if nothing does."""
-    schema = bytes(_read(structured_outputs).json)
+    return out_of_text(bytes(_read(structured_outputs).json))
+
+
+def out_of_text(schema: bytes) -> bytes:
+    """Returns a schema as JSON, which may be that of a text that holds it; `null` for a text that nobody can read."""
     try:
         return _text.decode(schema).encode() if schema.startswith(b'"') else schema
     except MALFORMED:

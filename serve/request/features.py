@@ -37,7 +37,8 @@ PREFERENCE_HEADER = "x-enable-speculative"
 SESSION_HEADERS = ("x-session-id", "x-claude-code-session-id", "session-id", "session_id")
 _PREFERENCES = {"true": True, "false": False}
 _CHOICES = frozenset({"auto", "required", "none"})
-_NOT_GUIDED = _NOT_STRUCTURED = (NONE,) * 4
+_NOT_GUIDED = (NONE,) * 4
+_NOT_STRUCTURED = (NONE,) * 5
 _NO_STOP = re.compile(rb'null|""|\[\s*\]')
 _SHOWN_CHARS = 100  # of a name that a client made up
 # A prompt has fewer tokens than that: three bytes are a Chinese character, or less than a token of English or code.
@@ -213,7 +214,7 @@ def _strict_schema(response_format: Format | None) -> bool:
 
 
 def _structured(request: CompletionRequest) -> bool:
-    fields = (request.structured_outputs, request.regex, request.ebnf, request.json_schema)
+    fields = (request.structured_outputs, request.regex, request.ebnf, request.json_schema, request.grammar)
     return fields != _NOT_STRUCTURED and any(map(given, fields))
 
 

@@ -8,6 +8,7 @@ import json
 import re
 import unicodedata
 from collections.abc import Sequence
+from operator import attrgetter
 from typing import Any
 
 import msgspec
@@ -24,6 +25,7 @@ from serve.request.completion import (
     EngineFields,
     is_list,
     not_allowed,
+    out_of_text,
     schema_of,
 )
 from serve.request.long_json import decode
@@ -50,6 +52,11 @@ _NOT_FOR_TEMPLATES = frozenset(
      "return_tensors", "tokenizer_kwargs", "processor_kwargs", "continue_final_message", "add_generation_prompt",
      "padding", "truncation", "max_length", "return_assistant_tokens_mask", "load_audio_from_video"}
 )  # fmt: skip
+# From these an engine would make a grammar, too.
+_SCHEMAS = ("guided_json", "json_schema")
+_GRAMMARS = (*_SCHEMAS, "guided_regex", "guided_choice", "guided_grammar", "regex", "ebnf", "grammar")
+_GIVEN_GRAMMARS = attrgetter(*_GRAMMARS)
+_NO_GRAMMARS = (NONE,) * len(_GRAMMARS)
 _flags = msgspec.json.Decoder(dict[str, Raw])
 
 
@@ -174,6 +181,12 @@ def _too_many(name: str, most: int, setting: str) -> InvalidRequestError:
     )
 
 
+def constrains(request: CompletionRequest) -> bool:
+    """Returns True if a request may have schemas."""
+    named = request.tools or request.tool_choice or request.response_format or request.structured_outputs is not NONE
+    return bool(named) or _GIVEN_GRAMMARS(request) != _NO_GRAMMARS
+
+
 def check_schemas(request: CompletionRequest, bounds: LimitsConfig) -> None:
     """Refuses a request whose schemas are larger than any that is meant well.
 
@@ -194,6 +207,11 @@ def check_schemas(request: CompletionRequest, bounds: LimitsConfig) -> None:
         schemas += [(bytes(part), "response_format") for part in parts if part is not NONE]
     if request.structured_outputs is not NONE:
         schemas += [(grammar, "structured_outputs") for grammar in _grammars(request.structured_outputs)]
+    schemas += [
+        (out_of_text(bytes(value)) if name in _SCHEMAS else bytes(value), name)
+        for name, value in zip(_GRAMMARS, _GIVEN_GRAMMARS(request), strict=True)
+        if value is not NONE
+    ]
     size = 0
     nodes = 0
     for schema, param in schemas:

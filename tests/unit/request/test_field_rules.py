@@ -11,7 +11,7 @@ from serve.config.gateway import LimitsConfig, RequestsConfig
 from serve.errors import InvalidRequestError
 from serve.request.body_reader import RequestReader
 from serve.request.completion import EngineFields, parse
-from serve.request.field_rules import ACTIONS, REFUSE, STRIP, check_schemas
+from serve.request.field_rules import ACTIONS, REFUSE, STRIP, check_schemas, constrains
 
 CHAT: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
 REFUSED = [name for name, action in ACTIONS.items() if action is REFUSE]
@@ -251,12 +251,18 @@ def test_what_stands_for_a_schema_is_bounded_whether_it_is_used_or_not(form: Any
         ({"structured_outputs": {"json": {}, "structural_tag": "{" * 1_100_000}}, "max_schema_bytes"),
         ({"response_format": {"type": "structural_tag", "format": nested(65)}}, "max_schema_depth"),
         ({"response_format": {"type": "structural_tag", "structures": [{"schema": {}}] * 60_000}}, "max_schema_nodes"),
+        ({"guided_json": nested(65)}, "max_schema_depth"),
+        ({"json_schema": json.dumps(nested(65))}, "max_schema_depth"),
+        ({"guided_choice": ["a"] * 60_000}, "max_schema_nodes"),
+        *(({name: "a" * 1_100_000}, "max_schema_bytes") for name in ("regex", "ebnf", "grammar", "guided_regex")),
     ],
 )
 def test_whatever_an_engine_makes_a_grammar_of_is_bounded(fields: dict[str, Any], setting: str) -> None:
     body = {"model": "m", "messages": [], **fields}
+    parsed = parse(json.dumps(body).encode())
+    assert constrains(parsed)
     with pytest.raises(InvalidRequestError) as caught:
-        check_schemas(parse(json.dumps(body).encode()), LimitsConfig())
+        check_schemas(parsed, LimitsConfig())
     assert caught.value.param == next(iter(fields))
     assert f"limits.{setting} is" in str(caught.value)
 

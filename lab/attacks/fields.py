@@ -23,24 +23,35 @@ TRANSFER: Mapping[str, Any] = {
     "ec_transfer_params": {"peer": "203.0.113.7"},
     "bootstrap_host": "203.0.113.7",
     "bootstrap_room": 1,
+    "session_params": {"id": "conform"},
 }
 TEMPLATES: Mapping[str, Any] = {
     "chat_template": "{{ 1 }}",
     "logits_processors": ["os.system"],
     "custom_logit_processor": "gASV",
     "lora_path": "/tmp/conform",
+    "lora": [{"id": 0, "scale": 0.0}],
+    "custom_params": {"conform": [1]},
+    "stop_regex": "(a+)+b",
 }
 TENSORS: Mapping[str, Any] = {
     "prompt_embeds": "AAAA",
     "input_embeds": [[0.0]],
     "media_io_kwargs": {"video": {"num_frames": 1_000_000}},
     "mm_processor_kwargs": {"num_crops": 1_000_000},
+    "max_dynamic_patch": 100_000,
+    "input_ids": [1, 2, 3],
 }
 SCHEDULING: Mapping[str, Any] = {
     "priority": -1_000_000,
     "cache_salt": "conform",
     "request_id": "conform",
     "data_parallel_rank": 1,
+    "routed_dp_rank": 1,
+    "extra_key": "conform",
+    "stream_interval": 1_000_000,
+    "nvext": {"backend_instance_id": 1, "agent_hints": {"priority": 99}},
+    "extra_args": {"priority": 99},
 }
 URLS = (
     "http://169.254.169.254/latest/meta-data/", "http://127.0.0.1:1/x", "file:///etc/passwd", "HTTP://[::1]/x",

@@ -115,6 +115,7 @@ class EngineFields(Struct, kw_only=True, gc=False):
     custom_params: Raw = NONE
     lora_path: Raw = NONE
     lora_request: Raw = NONE
+    lora: Raw = NONE
     adapters: Raw = NONE
     draft_model: Raw = NONE
     session_params: Raw = NONE
@@ -175,6 +176,8 @@ class EngineFields(Struct, kw_only=True, gc=False):
     stream_interval: Raw = NONE
     watermark: Raw = NONE
     watermarking: Raw = NONE
+    nvext: Raw = NONE
+    extra_args: Raw = NONE
     vllm_xargs: dict[str, Raw] | UnsetType | None = UNSET
 
 
@@ -207,6 +210,7 @@ class CompletionRequest(EngineFields, kw_only=True, gc=False):
     best_of: int | None = None
     logprobs: bool | int | None = None
     top_logprobs: int | None = None
+    n_probs: int | None = None
     logprob_token_ids: Raw = NONE
     logit_bias: Raw = NONE
     chat_template_kwargs: dict[str, Raw] | None = None

@@ -36,6 +36,7 @@ STRIP = "strip"
 _STRIPPED = frozenset(
     {"request_id", "rid", "session_id", "priority", "data_parallel_rank", "routed_dp_rank", "disagg_prefill_dp_rank",
      "id_slot", "cache_salt", "extra_key", "custom_labels", "stream_interval", "watermark", "watermarking",
+     "nvext", "extra_args",  # Dynamo's: with workers, places in queue and cache, and the tokens of another prompt
      "vllm_xargs", "extra_body"}  # in the last, other gateways would find what is refused
 )  # fmt: skip
 _NAMES, _ABSENT = EngineFields.__struct_fields__, EngineFields.__struct_defaults__
@@ -79,6 +80,7 @@ class FieldRules:
             ("best_of", config.max_n, "max_n"),
             ("top_logprobs", config.max_top_logprobs, "max_top_logprobs"),
             ("logprobs", config.max_top_logprobs, "max_top_logprobs"),
+            ("n_probs", config.max_top_logprobs, "max_top_logprobs"),
         )
         self._check_template = "chat_template_kwargs" not in config.pass_fields
         slots = [(f"p{index}", Raw, NONE) for index in range(config.max_prompts)]

@@ -50,6 +50,7 @@ def test_a_place_in_queue_or_cache_is_taken_out(name: str) -> None:
         ("input_ids", [1, 2, 3]),
         ("adapters", "/tmp/adapter"),
         ("image_data", "http://169.254.169.254/"),
+        ("lora", [{"id": 0, "scale": 0.0}]),
     ],
 )
 def test_what_makes_an_engine_work_for_one_client_alone_is_refused(name: str, value: Any) -> None:
@@ -65,6 +66,8 @@ def test_what_makes_an_engine_work_for_one_client_alone_is_refused(name: str, va
         ("stream_interval", 1_000_000),
         ("custom_labels", {"a": "b"}),
         ("watermarking", False),
+        ("nvext", {"backend_instance_id": 7, "token_data": [1, 2], "agent_hints": {"priority": 99}}),
+        ("extra_args", {"priority": 99}),
     ],
 )
 def test_what_is_the_operators_to_set_is_taken_out_whatever_it_says(name: str, value: Any) -> None:
@@ -140,6 +143,7 @@ def test_a_client_does_not_choose_the_grammar_backend(name: str) -> None:
         ({"best_of": 5}, {"max_n": 5}),
         ({"top_logprobs": 21}, {"max_top_logprobs": 21}),
         ({"logprobs": 21}, {"max_top_logprobs": 21}),
+        ({"n_probs": 21}, {"max_top_logprobs": 21}),
         ({"logprob_token_ids": [*range(21)]}, {"max_top_logprobs": 21}),
         ({"logit_bias": {str(token): 1 for token in range(301)}}, {"max_logit_bias": 301}),
         ({"prompt": ["a"] * 17}, {"max_prompts": 17}),

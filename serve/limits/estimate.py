@@ -17,7 +17,7 @@ from serve.errors import InvalidRequestError
 from serve.limits.answer_meter import Meter
 from serve.limits.usage import Usage
 from serve.request.beside import PIECE_BYTES
-from serve.request.completion import MALFORMED, NONE, CompletionRequest, holds, is_list, whole_number
+from serve.request.completion import MALFORMED, NONE, CompletionRequest, allowed_tokens, holds, is_list
 from serve.request.long_json import LongJson
 
 _FIRST_OUTPUT = 512.0
@@ -224,16 +224,9 @@ def size_of(body: bytes, request: CompletionRequest, features: RequestFeatures) 
         if texts.messages and texts.prompt is not NONE:  # of which an engine reads one
             unsure_bytes = text_bytes
         media = max(media, prompt.media)
-    answers = 1
-    if request.n is not None or request.best_of is not None:
-        answers = max(request.n or 1, request.best_of or 1)
-    most, other = request.max_tokens, request.max_completion_tokens
-    max_output = None if most is NONE else whole_number(most)
-    if other is not NONE:  # the larger of the two, since engines differ in which of them they obey
-        max_output = max((each for each in (max_output, whole_number(other)) if each is not None), default=None)
-    return RequestSize(
-        text_bytes, token_ids, media, prompts, answers, max_output, features.stream, len(body), unsure_bytes
-    )
+    answers = max(request.n or 1, request.best_of or 1, request.n_cmpl or 1)
+    most = allowed_tokens(request)
+    return RequestSize(text_bytes, token_ids, media, prompts, answers, most, features.stream, len(body), unsure_bytes)
 
 
 class _Ratio(Struct, gc=False):

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable
+from operator import attrgetter
 from typing import cast
 
 import msgspec
@@ -19,6 +20,7 @@ NONE = Raw(b"null")
 _LIST = ord("[")
 _IDS = re.compile(rb"\[\s*\d")
 _WINDOW_BYTES = 1024 * 1024
+_LENGTHS = attrgetter("max_tokens", "max_completion_tokens", "n_predict", "max_new_tokens")
 _whole = msgspec.json.Decoder(int, strict=False)  # made once: that takes longer than it takes to decode
 
 
@@ -208,6 +210,7 @@ class CompletionRequest(EngineFields, kw_only=True, gc=False):
     thinking_token_budget: Raw = NONE
     n: int | None = None
     best_of: int | None = None
+    n_cmpl: int | None = None
     logprobs: bool | int | None = None
     top_logprobs: int | None = None
     n_probs: int | None = None
@@ -228,6 +231,8 @@ class CompletionRequest(EngineFields, kw_only=True, gc=False):
     echo: Raw = NONE
     max_tokens: Raw = NONE
     max_completion_tokens: Raw = NONE
+    n_predict: Raw = NONE
+    max_new_tokens: Raw = NONE
     return_token_ids: Raw = NONE
     enable_speculative: bool | UnsetType | None = UNSET
 
@@ -250,12 +255,17 @@ _UNKNOWN = re.compile(r"unknown field `(.*)`$")
 MALFORMED = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
-def whole_number(value: Raw) -> int | None:
-    """Returns a number of tokens; None if it is none, which is for the engine to refuse."""
+def allowed_tokens(request: CompletionRequest) -> int | None:
+    """Returns the most tokens that an answer may have; None if the request does not say.
+
+    Servers differ in which of the fields they obey, so that the largest counts, and in what they make of a bound below
+    1: SGLang takes 0 for none, llama.cpp -1. What is no number is for the engine to refuse.
+    """
     try:
-        return max(0, _whole.decode(value))
+        bounds = [_whole.decode(value) for value in _LENGTHS(request) if given(value)]
     except MALFORMED:
         return None
+    return max(bounds) if bounds and min(bounds) > 0 else None
 
 
 def strict_decoder(pass_fields: Iterable[str]) -> RequestDecoder:

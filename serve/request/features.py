@@ -23,10 +23,10 @@ from serve.request.completion import (
     CompletionRequest,
     Format,
     Tool,
+    allowed_tokens,
     format_of,
     given,
     is_list,
-    whole_number,
 )
 from serve.request.media import has_images
 from serve.request.patch import BodyPatch
@@ -89,7 +89,7 @@ class FeatureReader:
         features = features_of(request, headers, default, thinking)
         if name is None or not may_use(name):
             raise ModelNotFoundError.unknown(request.model, filter(may_use, self._names))
-        if size_bytes // _BYTES_PER_TOKEN + _longest_answer(request) >= context:
+        if size_bytes // _BYTES_PER_TOKEN + (allowed_tokens(request) or _USUAL_ANSWER) >= context:
             return features._replace(model=name, near_end=True)
         return features.of_model(name)
 
@@ -156,14 +156,6 @@ def _contexts(config: GatewayConfig) -> dict[str, int]:
         if isinstance(length, int) and length > 0:
             stated[pool.model] = min(length, stated.get(pool.model, length))
     return stated
-
-
-def _longest_answer(request: CompletionRequest) -> int:
-    """Returns the tokens that the request allows for an answer."""
-    for bound in (request.max_completion_tokens, request.max_tokens):
-        if bound is not NONE and (tokens := whole_number(bound)) is not None:
-            return tokens
-    return _USUAL_ANSWER
 
 
 def _tool_choice(request: CompletionRequest) -> str | None:

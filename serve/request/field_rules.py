@@ -78,6 +78,7 @@ class FieldRules:
         self._most = (
             ("n", config.max_n, "max_n"),
             ("best_of", config.max_n, "max_n"),
+            ("n_cmpl", config.max_n, "max_n"),
             ("top_logprobs", config.max_top_logprobs, "max_top_logprobs"),
             ("logprobs", config.max_top_logprobs, "max_top_logprobs"),
             ("n_probs", config.max_top_logprobs, "max_top_logprobs"),

@@ -182,6 +182,16 @@ def test_answers_and_limits_of_a_request_are_read() -> None:
     assert size({**BODY, "n": 3, "max_tokens": 7, "max_completion_tokens": "9"}).answers == 3
     assert size({**BODY, "max_tokens": 7, "max_completion_tokens": "9"}).max_output == 9
     assert size({**BODY, "max_tokens": "many"}).max_output is None
+    assert size({**BODY, "n_cmpl": 3}).answers == 3
+
+
+@pytest.mark.parametrize("name", ["max_tokens", "max_completion_tokens", "n_predict", "max_new_tokens"])
+@pytest.mark.parametrize("none", [0, -1, "-1"])
+def test_what_a_server_may_take_for_no_bound_bounds_no_charge(name: str, none: object) -> None:
+    assert size({**BODY, name: none}).max_output is None
+    assert size({**BODY, "max_tokens": 5, "max_completion_tokens": 5, name: none}).max_output is None
+    assert size({**BODY, "max_tokens": 5, name: 50}).max_output == 50
+    assert size({**BODY, "max_tokens": 5, "max_completion_tokens": None}).max_output == 5
 
 
 PROSE = "It was a bright cold day in April, and the clocks were striking thirteen.\n" * 40

@@ -499,7 +499,7 @@ def of_context(length, **pool):
         (32768, 3000, {"max_tokens": 31_000}, False),
         (32768, 6000, {"max_tokens": 31_000}, True),
         (32768, 6000, {"max_tokens": "31000"}, True),
-        (32768, 6000, {"max_tokens": 31_000, "max_completion_tokens": 5}, False),
+        (32768, 6000, {"max_tokens": 31_000, "max_completion_tokens": 5}, True),  # SGLang obeys the first
         (32768, 6000, {"max_tokens": None}, False),
         (32768, 6000, {"max_tokens": -1}, False),
         (262144, 90_000, {}, False),

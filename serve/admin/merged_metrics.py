@@ -25,9 +25,9 @@ GAUGES = {
     "sglang:token_usage": "kv_used",
     "sglang:spec_accept_length": "tokens_a_step",
 }
-_SAMPLE = re.compile(
-    rf"^({'|'.join(map(re.escape, (*COUNTERS, *GAUGES)))})(?:\{{.*\}})? ([0-9.eE+-]+)(?: \d+)?$", re.MULTILINE
-)
+_NAMES = (*COUNTERS, *GAUGES)
+_SAMPLE = re.compile(rf"({'|'.join(map(re.escape, _NAMES))})(?:\{{.*\}})? ([0-9.eE+-]+)(?: \d+)?")
+_MOST = 1e15  # that anything counts up to: an engine of others may tell what no sum can hold
 
 
 def merge(expositions: Iterable[tuple[Mapping[str, str], str]]) -> str:
@@ -77,10 +77,15 @@ def _labelled(sample: str, added: str) -> str:
 def figures(exposition: str) -> Mapping[str, float]:
     """Returns the figures in an engine's metrics, as far as it has them."""
     found: defaultdict[str, float] = defaultdict(float)
-    for name, text in _SAMPLE.findall(exposition):
+    for match in map(_SAMPLE.fullmatch, (line for line in exposition.split("\n") if line.startswith(_NAMES))):
+        if match is None:
+            continue
+        name, text = match.groups()
         try:
             value = float(text)
         except ValueError:
+            continue
+        if not 0 <= value <= _MOST:
             continue
         if name in COUNTERS:
             found[COUNTERS[name]] += value

@@ -13,7 +13,8 @@ from serve.admin.history import PERIOD_S, History, PoolName
 from serve.admin.merged_metrics import figures
 from serve.errors import PoolUnavailableError, encode_json
 from serve.http1.connection_pool import Origin
-from serve.http1.fetch import HttpResponse, fetch
+from serve.http1.fetch import MAX_ANSWER_BYTES, HttpResponse, fetch
+from serve.request.beside import LONG_BODY_BYTES, beside
 from serve.routing.pool import Endpoint
 
 log = logging.getLogger("ray.serve.specgate.admin")
@@ -26,6 +27,7 @@ _READ_TIMEOUT_S = 10.0
 _LOOK_TIMEOUT_S = 3.0
 
 _WATCHED_PERIOD_S = 1.0  # while somebody looks at the board
+_MOST_METRICS_BYTES = 4 * 2**20  # of an engine, ten times as much as one has
 _TELLING = frozenset({"vllm", "sglang", "sim"})  # engines that serve metrics beside their API
 _WATCHED_FOR_S = 15.0  # after somebody looked
 
@@ -68,6 +70,7 @@ async def ask(
     body: bytes = b"",
     headers: Iterable[tuple[bytes, bytes]] = (),
     timeout_s: float = _READ_TIMEOUT_S,
+    most_bytes: int = MAX_ANSWER_BYTES,
 ) -> HttpResponse:
     """Sends a request to a replica, with the replica's key, on a connection of its own. The time is for all of the
     answer.
@@ -76,20 +79,23 @@ async def ask(
         PoolUnavailableError: It does not answer, or not in time.
     """
     try:
-        return await fetch(endpoint.url, endpoint.key, method, path, body, headers, timeout_s)
+        return await fetch(endpoint.url, endpoint.key, method, path, body, headers, timeout_s, most_bytes)
     except OSError as error:  # TimeoutError is one
         authority = Origin.of(endpoint.url).authority
         raise PoolUnavailableError(f"{authority} does not answer: {error!r}") from error
 
 
-async def metrics_of(endpoint: Endpoint) -> str:
-    """Returns a process's metrics; none if it does not answer, so that one process never hides the others."""
+async def metrics_of(endpoint: Endpoint, most_bytes: int = MAX_ANSWER_BYTES) -> str:
+    """Returns a process's metrics; none if it does not answer, so that one process never hides the others, or if they
+    are longer than `most_bytes`.
+    """
     try:
-        answer = await ask(endpoint, "GET", "/metrics", timeout_s=_LOOK_TIMEOUT_S)
+        answer = await ask(endpoint, "GET", "/metrics", timeout_s=_LOOK_TIMEOUT_S, most_bytes=most_bytes)
     except PoolUnavailableError as error:
         log.info("no metrics: %s", error)
         return ""
-    return answer.body.decode(errors="replace") if answer.status == 200 else ""
+    is_whole = answer.status == 200 and len(answer.body) <= most_bytes
+    return answer.body.decode(errors="replace") if is_whole else ""
 
 
 async def reachable(url: str) -> bool:
@@ -168,8 +174,13 @@ async def _engines(snapshots: Sights) -> dict[tuple[PoolName, str], Mapping[str,
             if pool["kind"] != "remote" or pool.get("facts", {}).get("engine") in _TELLING:
                 for engine in pool["engines"]:
                     asked[(pool["model"], pool["pool"]), engine["url"]] = Endpoint(engine["url"], engine["key"])
-    texts = await asyncio.gather(*map(metrics_of, asked.values()))
-    return {key: figures(text) for key, text in zip(asked, texts, strict=True)}
+    told = await asyncio.gather(*map(_figures_of, asked.values()))
+    return dict(zip(asked, told, strict=True))
+
+
+async def _figures_of(endpoint: Endpoint) -> Mapping[str, float]:
+    text = await metrics_of(endpoint, _MOST_METRICS_BYTES)
+    return await beside(len(text) > LONG_BODY_BYTES, figures, text)
 
 
 async def _reachable(snapshots: Sights) -> dict[str, bool]:

@@ -6,7 +6,7 @@ No question changes an engine, and no prompt of a user is among them.
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import isfinite
 from typing import Any, NamedTuple
 
@@ -27,7 +27,11 @@ _PRINTABLE = re.compile(r"[^\x20-\x7e\u00a0-\U0010ffff]")
 _LINE = re.compile(r"([a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{([^\n]*)\})?[ \t]+(\S+)")
 _LABEL = re.compile(r'\b([a-zA-Z_]\w*)="((?:[^"\\\n]|\\.)*)"')
 _ENGINES_OWN = "vllm:cache_config_info"  # routers have series named `vllm:` as well, but no cache
+_DRAFTS, _STARTED = "vllm:spec_decode_num_", "process_start_time_seconds"
 _SGLANGS_SIZES = ("sglang:max_total_num_tokens", "sglang:hicache_host_total_tokens")
+_READ = (_ENGINES_OWN, _DRAFTS, _STARTED, *_SGLANGS_SIZES)
+_LONGEST_LINE = 64 * 1024
+_MOST_TOKENS = 10**12  # that an engine can keep; more are a mistake
 
 
 class Question(NamedTuple):
@@ -372,7 +376,7 @@ def _with_method(found: dict[str, Finding]) -> dict[str, Finding]:
 
 def _version(text: Any) -> Version | None:
     try:
-        return Version(text) if isinstance(text, str) else None
+        return Version(text) if isinstance(text, str) and len(text) <= _MAX_TEXT else None
     except InvalidVersion:
         return None
 
@@ -385,42 +389,43 @@ def _count(value: Any) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
 
 
-class EngineMetrics(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class EngineMetrics:
     """The process behind an engine's metrics, as far as they tell.
 
     Attributes:
         started: When its processes started; empty if they do not say.
         drafts: It has counters that exist only where there is a drafter; None if it tells nothing of itself.
         draft_length: The most tokens of a draft.
+        kept_tokens: How many tokens of prompts it keeps. SGLang may tell later than the rest.
     """
 
     started: frozenset[float]
     drafts: bool | None
     draft_length: int | None
     cache: dict[str, str]
+    kept_tokens: int | None = field(default=None, compare=False)
 
 
 def engine_metrics(text: str) -> EngineMetrics:
     series = list(_series(text))
-    started = frozenset(value for name, _, value in series if name == "process_start_time_seconds")
-    speculative = [labels for name, labels, _ in series if name.startswith("vllm:spec_decode_num_")]
+    started = frozenset(value for name, _, value in series if name == _STARTED)
+    speculative = [labels for name, labels, _ in series if name.startswith(_DRAFTS)]
     places = {labels["position"] for labels in speculative if labels.get("position", "").isdecimal()}
     caches = [labels for name, labels, _ in series if name == _ENGINES_OWN]
     drafts = True if speculative else False if caches else None
-    return EngineMetrics(started, drafts, len(places) or None, shared(caches))
+    kept_tokens = kept_by_vllm(caches) or _kept_by_sglang(series)
+    return EngineMetrics(started, drafts, len(places) or None, shared(caches), kept_tokens)
 
 
-def kept_tokens(text: str) -> int | None:
-    """Returns how many tokens of prompts an engine keeps, by its metrics; None if they do not tell."""
-    caches: list[Mapping[str, str]] = []
+def _kept_by_sglang(series: Sequence[tuple[str, dict[str, str], float]]) -> int | None:
     sizes: dict[str, dict[str, float]] = {name: {} for name in _SGLANGS_SIZES}
-    for name, labels, value in _series(text, (_ENGINES_OWN, *_SGLANGS_SIZES)):
+    for name, labels, value in series:
         if name in sizes:  # each rank of tensor parallelism tells the same
             sizes[name][labels.get("dp_rank", "")] = value
-        elif name == _ENGINES_OWN:
-            caches.append(labels)
-    # What SGLang has on the GPU, it has in the host's memory as well.
-    return kept_by_vllm(caches) or int(max(sum(by_rank.values()) for by_rank in sizes.values())) or None
+    # What is on the GPU is in the host's memory as well.
+    tokens = max(sum(by_rank.values()) for by_rank in sizes.values())
+    return int(tokens) if 0 < tokens < _MOST_TOKENS else None
 
 
 def kept_by_vllm(caches: Sequence[Mapping[str, str]]) -> int | None:
@@ -432,17 +437,20 @@ def kept_by_vllm(caches: Sequence[Mapping[str, str]]) -> int | None:
     if cache.get("kv_offloading_size", "None") != "None":
         return None
     own = _number(cache, "kv_cache_size_tokens") * len(caches)
-    return own or _number(cache, "num_gpu_blocks") * _number(cache, "block_size") or None  # of all ranks together
+    tokens = own or _number(cache, "num_gpu_blocks") * _number(cache, "block_size")  # blocks of all ranks together
+    return tokens if 0 < tokens < _MOST_TOKENS else None
 
 
 def _number(labels: Mapping[str, str], name: str) -> int:
-    return int(text) if (text := labels.get(name, "")).isdecimal() else 0
+    return int(text) if (text := labels.get(name, "")).isdecimal() and len(text) < len(str(_MOST_TOKENS)) else 0
 
 
-def _series(text: str, names: tuple[str, ...] = ("",)) -> Iterator[tuple[str, dict[str, str], float]]:
-    """Yields name, labels and value of each line of metrics whose name begins with one of some."""
+def _series(text: str) -> Iterator[tuple[str, dict[str, str], float]]:
+    """Yields name, labels and value of each line of metrics that somebody reads."""
     for line in text.splitlines():
-        match = _LINE.match(line) if line.startswith(names) else None
+        if not line.startswith(_READ) or len(line) > _LONGEST_LINE:
+            continue
+        match = _LINE.match(line)
         if match is None:
             continue
         try:

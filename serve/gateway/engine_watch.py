@@ -14,11 +14,12 @@ from serve.config.pool import PoolConfig
 from serve.discovery.asking import LATE, ask_metrics, ask_passively, why_no_answer
 from serve.discovery.endpoint_slices import endpoints_of
 from serve.discovery.identity import PERIOD_S, EngineIdentity, agreed
-from serve.discovery.reading import EngineAnswer, engine_metrics, kept_tokens, read
+from serve.discovery.reading import EngineAnswer, EngineMetrics, engine_metrics, read
 from serve.gateway.pools import PoolKey
 from serve.http1.connection_pool import Origin
 from serve.http1.listener import url_of
 from serve.http1.resolver import ADDRESSES, has_none
+from serve.request.beside import LONG_BODY_BYTES, beside
 from serve.routing.pool import Endpoint, Pool
 from serve.routing.remote_pool import RemotePool
 from serve.telemetry.metrics import Metrics
@@ -106,7 +107,9 @@ class PoolWatch:
             await self._take_addresses(self._look_up)
         endpoints = self._pool.addresses
         answers = await asyncio.gather(*(ask_metrics(endpoint.url, endpoint.key) for endpoint in endpoints))
-        unknown = [each for each, answer in zip(endpoints, answers, strict=True) if self._must_be_asked(each, answer)]
+        told = [await beside(len(each.body) > LONG_BODY_BYTES, _metrics_in, each) for each in answers]
+        each_told = zip(endpoints, answers, told, strict=True)
+        unknown = [each for each, answer, metrics in each_told if self._must_be_asked(each, answer, metrics)]
         self._use()  # before they are asked, which takes a moment
         await asyncio.gather(*map(self._ask, unknown))
         self._use()
@@ -126,7 +129,7 @@ class PoolWatch:
             self._identities = {url: known.get(url) or EngineIdentity(self._stated, is_new=True) for url in urls}
             self._pool.keep(urls)
 
-    def _must_be_asked(self, endpoint: Endpoint, answer: EngineAnswer) -> bool:
+    def _must_be_asked(self, endpoint: Endpoint, answer: EngineAnswer, metrics: EngineMetrics) -> bool:
         identity = self._identities[endpoint.url]
         self._late[endpoint.url] = self._late[endpoint.url] + 1 if answer.error == LATE else 0
         if answer.error == LATE:
@@ -139,8 +142,8 @@ class PoolWatch:
             identity.gone()
             return False
         self._silent.discard(endpoint.url)
-        self._pool.keeps(endpoint.url, kept_tokens(answer.text))
-        must_be_asked = identity.must_be_asked(engine_metrics(answer.text), time.monotonic())
+        self._pool.keeps(endpoint.url, metrics.kept_tokens)
+        must_be_asked = identity.must_be_asked(metrics, time.monotonic())
         if identity.is_fresh:
             self._pool.restarted(endpoint.url)
         return must_be_asked
@@ -148,7 +151,9 @@ class PoolWatch:
     async def _ask(self, endpoint: Endpoint) -> None:
         identity = self._identities[endpoint.url]
         answers = await ask_passively(endpoint.url, endpoint.key)
-        identity.learn(engine_metrics(answers["metrics"].text), read(answers))
+        is_long = sum(len(each.body) for each in answers.values()) > LONG_BODY_BYTES
+        metrics = await beside(is_long, _metrics_in, answers["metrics"])
+        identity.learn(metrics, await beside(is_long, read, answers))
         if identity.told:
             log.warning("%s at %s: %s; facts: %s", self._label, endpoint.url, identity.told, dict(identity.facts or {}))
             self._changed()
@@ -171,6 +176,10 @@ class PoolWatch:
         if (identity := self._identities.get(url)) is not None:
             identity.did_not_answer()
         self._look_now.set()
+
+
+def _metrics_in(answer: EngineAnswer) -> EngineMetrics:
+    return engine_metrics(answer.text)
 
 
 class EngineWatch:

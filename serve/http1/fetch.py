@@ -8,7 +8,7 @@ from serve.http1.connection_pool import ConnectionPool, Origin
 from serve.http1.message import encode_head
 
 _CONNECT_TIMEOUT_S = 2.0
-_MAX_ANSWER_BYTES = 64 * 2**20
+MAX_ANSWER_BYTES = 64 * 2**20
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ async def fetch(
     body: bytes = b"",
     headers: Iterable[tuple[bytes, bytes]] = (),
     timeout_s: float = 10.0,
-    most_bytes: int = _MAX_ANSWER_BYTES,
+    most_bytes: int = MAX_ANSWER_BYTES,
     authorities: str | None = None,
 ) -> HttpResponse:
     """Sends a request; follows no redirect. The path behind the server's base URL has its query, and the key goes into

@@ -26,7 +26,7 @@ from serve.access.principal import Principal, Tenant, everybody
 from serve.admin.app import AdminRoutes
 from serve.admin.audit import AuditLog, verify
 from serve.admin.authorization import ADMIN_PORT, DATA_PORT, Rules, rules_of
-from serve.admin.replicas import GatewayReplicas, Watch
+from serve.admin.replicas import GatewayReplicas, Watch, metrics_of
 from serve.cli import app as specgate
 from serve.config.access import RIGHTS
 from serve.errors import InvalidApiKeyError
@@ -329,6 +329,14 @@ async def test_metrics_of_engines_in_the_cluster_are_asked_for_with_their_key() 
     replica = endpoint.url.partition("://")[2]
     assert f'vllm:running{{replica="{replica}",model="m",pool="p",key="Bearer k"}} 3\n' in text
     assert "not-yours" not in text
+
+
+async def test_metrics_that_are_longer_than_any_engines_are_none() -> None:
+    engine = fastapi.FastAPI()
+    engine.add_api_route("/metrics", lambda: PlainTextResponse("up 1\n" * 1000))
+    async with listening(engine) as endpoint:
+        assert await metrics_of(endpoint, 4999) == ""
+        assert await metrics_of(endpoint, 5000) == "up 1\n" * 1000
 
 
 async def test_the_board_is_there_once_and_304_after_that() -> None:

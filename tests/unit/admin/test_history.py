@@ -1,10 +1,13 @@
 """Rates and quantiles of the last half hour, from counters that begin anew and go away."""
 
+import json
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from serve.admin.history import PERIOD_S, History, quantile, speculated, tokens_a_step
+from serve.admin.merged_metrics import COUNTERS, GAUGES, figures
 
 
 def snapshot(requests: int, errors: int = 0, fast: int = 0, slow: int = 0, held: int = 0) -> dict[str, object]:
@@ -197,3 +200,16 @@ def test_failures_reruns_and_speeds_add_up_over_the_half_hour() -> None:
     assert history.half_hour().reruns == 60
     speed = history.half_hour().answers["m", "on", "tools_auto"]
     assert speed.tokens / speed.seconds == 40
+
+
+NUMBERS = st.from_regex(r"[0-9.eE+-]{1,8}", fullmatch=True) | st.sampled_from(["1e999", "-1e308", "1e308", "1e15"])
+LINES = st.lists(st.tuples(st.sampled_from([*COUNTERS, *GAUGES]), NUMBERS).map(" ".join), max_size=6)
+
+
+@given(st.lists(LINES, min_size=2, max_size=4))
+def test_whatever_an_engine_of_others_counts_the_history_goes_on(told: list[list[str]]) -> None:
+    history = History()
+    for number, lines in enumerate(told):
+        engines = {(("m", "p"), "http://engine"): figures("\n".join(lines))}
+        history.add(number * PERIOD_S, {"a": snapshot(1)}, engines)
+    json.dumps(history.series(), allow_nan=False)

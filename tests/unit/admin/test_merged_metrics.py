@@ -1,5 +1,6 @@
 """The metrics of many processes as one text."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
@@ -74,3 +75,8 @@ def test_sglang_tells_the_length_itself() -> None:
 
 def test_an_engine_that_says_nothing_or_nonsense_has_no_figures() -> None:
     assert figures("") == figures("<html>not found</html>") == figures("vllm:kv_cache_usage_perc e-e\n") == {}
+
+
+@pytest.mark.parametrize("value", ["1e999", "-1", "1e308"])
+def test_what_nothing_can_count_is_no_figure(value: str) -> None:
+    assert "written" not in figures(VLLM.replace("4000", value))

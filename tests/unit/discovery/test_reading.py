@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serve.discovery.finding import facts_of, known
-from serve.discovery.reading import DIALECTS, Answers, EngineAnswer, engine_metrics, kept_tokens, read
+from serve.discovery.reading import DIALECTS, Answers, EngineAnswer, engine_metrics, read
 
 RECORDINGS = Path(__file__).parent / "recordings"
 
@@ -160,20 +160,23 @@ _SGLANG = "".join(
         ('vllm:cache_config_info{block_size="16",num_gpu_blocks="None"} 1.0\n', None),
         (_SGLANG, 942_516),
         (_SGLANG + 'sglang:hicache_host_total_tokens{tp_rank="0"} 34000000.0\n', 34_000_000),
+        ("sglang:max_total_num_tokens -5.0\nsglang:hicache_host_total_tokens 1e300\n", None),
+        (_CACHE.format(at=0, more=f',kv_cache_size_tokens="{"9" * 5_000}"'), 16_000),
         ("vllm:num_requests_running 1.0\n", None),
         ("no metrics", None),
         ("", None),
     ],
     ids=["blocks", "blocks of all ranks", "tokens", "tokens of each rank", "nothing outside the GPU",
-         "outside the GPU too", "not yet", "SGLang", "SGLang with the host's memory", "a router", "a page", "silence"],
+         "outside the GPU too", "not yet", "SGLang", "SGLang with the host's memory", "nonsense",
+         "thousands of digits", "a router", "a page", "silence"],
 )  # fmt: skip
 def test_an_engines_metrics_tell_how_many_tokens_of_prompts_it_keeps(metrics: str, tokens: int | None) -> None:
-    assert kept_tokens(metrics) == tokens
+    assert engine_metrics(metrics).kept_tokens == tokens
 
 
 @pytest.mark.parametrize(("name", "tokens"), [("vllm032-std", 524_288), ("vllm032-draft", 349_440)])
 def test_a_real_engines_metrics_tell_how_many_tokens_of_prompts_it_keeps(name: str, tokens: int) -> None:
-    assert kept_tokens(recorded(name)["metrics"].text) == tokens
+    assert engine_metrics(recorded(name)["metrics"].text).kept_tokens == tokens
 
 
 def test_an_engine_that_behaves_as_if_it_drafts_is_not_said_not_to() -> None:
@@ -319,3 +322,9 @@ def test_a_line_of_metrics_is_read_in_time_however_long_its_labels_are(labels: s
     began = time.process_time()
     engine_metrics(f'vllm:num_requests_running{{a="{labels * 200_000}}} 1\n')
     assert time.process_time() - began < 3
+
+
+@pytest.mark.parametrize("version", ["9" * 5_000, "1." * 200_000, "0.32.0+" + "x" * 5_000])
+def test_a_version_that_is_none_is_not_known(version: str) -> None:
+    answers = {**recorded("vllm032-std"), "version": EngineAnswer(200, json.dumps({"version": version}).encode())}
+    assert "engine_version" not in read(answers)

@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+import time
 
 import pytest
 from support.clock import settle
@@ -95,6 +96,23 @@ async def test_the_last_address_of_a_name_is_used_until_the_name_has_none_and_it
     await watch.look()
     async with pool.reserve() as endpoint:
         assert endpoint.url == URL, "the name has it again"
+
+
+async def test_an_engine_that_tells_megabytes_holds_up_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    answer = EngineAnswer(200, b"process_start_time_seconds 1\n" * 140_000)
+
+    async def ask(*_: object) -> EngineAnswer:
+        return answer
+
+    async def ask_all(*_: object) -> dict[str, EngineAnswer]:
+        return dict.fromkeys(("metrics", "models", "version", "server_info"), answer)
+
+    monkeypatch.setattr(engine_watch, "ask_metrics", ask)
+    monkeypatch.setattr(engine_watch, "ask_passively", ask_all)
+    watch = PoolWatch("m/p", RemotePool(Endpoint(URL, None), FACTS), FACTS, lambda _: None, lambda: None)
+    began_s = time.thread_time()
+    await watch.look()
+    assert time.thread_time() - began_s < 0.1
 
 
 async def no_answers() -> dict[str, EngineAnswer]:

@@ -29,7 +29,7 @@ _PREFIX = "sha256:"
 _EARLIEST_S = 1e9  # in 2001, before which no key was made
 _MOST_BYTES = 64 * 2**20
 Hash = Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")]
-KeyName = Annotated[str, Field(max_length=128, pattern=r"^[^\x00-\x1f\x7f]*$")]
+KeyName = Annotated[str, Field(max_length=128, pattern=r"^[^\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]*$")]
 
 
 class _Row(BaseModel):

@@ -14,6 +14,7 @@ from serve.http1.asgi import Scope
 from serve.http1.message import MAX_HEAD_BYTES, RawHeaders
 
 _NAME = itemgetter(0)  # of a header
+_SINGLE = (b"authorization", b"x-api-key", b"content-type", b"content-encoding")
 MAX_HEADERS = 256  # of a request; each takes far more memory than it has bytes, and nobody needs a key to send them
 
 
@@ -29,6 +30,8 @@ def reject_ambiguous(version: str, method: str, url: bytes, headers: RawHeaders)
         return too_many_headers()
     if version not in ("1.0", "1.1"):
         return InvalidRequestError(f"HTTP/{version} is not supported; use HTTP/1.1.")
+    if not url.isascii():  # proxies differ in what they make of it, and terminals obey some of it in a log
+        return InvalidRequestError("The request's target holds bytes that must be percent-encoded.")
     if method == "CONNECT":
         return InvalidRequestError("CONNECT is not supported: this server is not a forward proxy.")
     names = [*map(_NAME, headers)]
@@ -39,6 +42,16 @@ def reject_ambiguous(version: str, method: str, url: bytes, headers: RawHeaders)
     hosts = names.count(b"host")
     if hosts > 1 or (not hosts and version == "1.1"):
         return InvalidRequestError("A request must have exactly one Host header.")
+    if len({*names}) < len(names):
+        return _reject_contradiction(headers)
+    return None
+
+
+def _reject_contradiction(headers: RawHeaders) -> GatewayError | None:
+    """Returns an error for a head that says two things where only one counts: a proxy may have gone by the other."""
+    for name in _SINGLE:
+        if len({value for each, value in headers if each == name}) > 1:
+            return InvalidRequestError(f"A request must not have two different {name.decode()} headers.")
     return None
 
 

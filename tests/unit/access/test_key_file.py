@@ -167,3 +167,10 @@ def test_what_is_no_file_is_refused_and_holds_nobody(tmp_path: Path, kind: str, 
 def test_whatever_is_in_a_file_is_read_or_refused(tmp_path: Path, text: str, read: Callable[[Path], Any]) -> None:
     with pytest.raises(ConfigError):
         read(written(tmp_path, text))
+
+
+@pytest.mark.parametrize("character", ["\x00", "\x1b", "\x9b", "\u202e", "\u2066"])
+def test_a_keys_name_holds_nothing_that_a_terminal_obeys(character: str) -> None:
+    with pytest.raises(ValidationError, match="pattern"):
+        KeyTerms(tenant="red", name=f"ci{character}31m")
+    assert KeyTerms(tenant="red", name="Büro \u05d0 – 東京").name

@@ -139,6 +139,9 @@ def test_requests_are_the_same_however_they_are_cut(requests: list[bytes], place
         b"transfer-encoding: chunked, identity\r\n",
         b"transfer-encoding: xchunked\r\n",
         b"host: another\r\ncontent-length: 5\r\n",
+        b"authorization: Bearer a\r\nAuthorization: Bearer b\r\ncontent-length: 5\r\n",
+        b"x-api-key: a\r\ncontent-length: 5\r\nX-Api-Key: b\r\n",
+        b"content-type: application/json\r\ncontent-type: text/plain\r\ncontent-length: 5\r\n",
         b"x: a\0b\r\ncontent-length: 5\r\n",
     ],
 )
@@ -161,6 +164,7 @@ def test_a_request_that_can_be_read_in_two_ways_is_refused_and_nothing_after_it_
         b"CONNECT a:1 HTTP/1.1\r\n" + HOST + b"\r\n",
         b"\x16\x03\x01\x02\x00",
         b"GET /\r\n\r\n",
+        b"GET /\xc2\x9b31m HTTP/1.1\r\n" + HOST + b"\r\n",
         b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
         b"POST /hot HTTP/1.0\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n",
     ],
@@ -254,6 +258,12 @@ def test_http_1_0_and_connection_close_end_the_connection() -> None:
     assert old.closed
     last = asyncio.run(converse([HELLO.replace(HOST, HOST + b"connection: close\r\n")]))
     assert (responses_in(last.sent), last.closed) == ([(200, b"/hot hello")], True)
+
+
+def test_a_header_that_says_the_same_twice_is_no_contradiction() -> None:
+    twice = b"content-type: application/json\r\nauthorization: Bearer a\r\n" * 2
+    socket = asyncio.run(converse([b"POST /hot HTTP/1.1\r\n" + HOST + twice + b"content-length: 5\r\n\r\nhello"]))
+    assert responses_in(socket.sent) == [(200, b"/hot hello")]
 
 
 def test_a_head_request_gets_no_body() -> None:

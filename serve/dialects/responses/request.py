@@ -45,10 +45,10 @@ _PLACE = re.compile(r" - at `\$\.(.*)`$")
 
 # Fields of a chat completion that mean something else here, or nothing.
 _NOT_OURS = frozenset(
-    {"messages", "stream", "stream_options", "tools", "tool_choice", "response_format", "n", "best_of", "prompt",
-     "max_tokens", "max_completion_tokens", "min_tokens", "echo", "suffix", "functions", "function_call", "modalities",
-     "prediction", "logprobs", "top_logprobs", "verbosity", "metadata", "store", "service_tier", "safety_identifier",
-     "prompt_cache_retention"}
+    {"messages", "stream", "stream_options", "tools", "tool_choice", "response_format", "n", "best_of", "n_cmpl",
+     "prompt", "max_tokens", "max_completion_tokens", "n_predict", "max_new_tokens", "min_tokens", "echo", "suffix",
+     "functions", "function_call", "modalities", "prediction", "logprobs", "top_logprobs", "n_probs", "verbosity",
+     "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_retention"}
 )  # fmt: skip
 # Sampling, the caller's preference and an engine's own fields; the rules for chat requests apply to them.
 _AS_THEY_ARE = (HARMLESS | frozenset(CompletionRequest.__struct_fields__)) - _NOT_OURS

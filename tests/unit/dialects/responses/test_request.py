@@ -29,6 +29,8 @@ def test_a_stream_always_asks_the_engine_for_its_usage() -> None:
     ("given", "expected"),
     [
         ({"max_output_tokens": 7}, {"max_completion_tokens": 7}),
+        ({"max_output_tokens": 7, "n_predict": 9, "max_new_tokens": 9}, {"max_completion_tokens": 7}),
+        ({"n": 2, "best_of": 2, "n_cmpl": 2, "n_probs": 2}, {}),
         ({"reasoning": {"effort": "low"}}, {"reasoning_effort": "low"}),
         ({"reasoning": None, "temperature": None}, {}),
         ({"text": {"format": {"type": "text"}, "verbosity": "low"}}, {}),

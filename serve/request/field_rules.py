@@ -66,6 +66,7 @@ def _folded(name: str) -> str:
     return unicodedata.normalize("NFKC", name).casefold().replace("_", "")
 
 
+_LONGEST_NAME = 64  # a known one has half as many letters; to fold megabytes takes seconds
 _FOLDED = frozenset(map(_folded, CompletionRequest.__struct_fields__))
 
 
@@ -117,7 +118,7 @@ class FieldRules:
             DecodeError: The body is no JSON in a part that its first reader passed over.
         """
         names = decode(_flags, body).keys() - {*CompletionRequest.__struct_fields__, *self._config.pass_fields}
-        return [name for name in names if _folded(name) in _FOLDED]
+        return [name for name in names if len(name) <= _LONGEST_NAME and _folded(name) in _FOLDED]
 
     def _stripped(self, values: Sequence[Any]) -> list[str]:
         names = []

@@ -1,6 +1,7 @@
 """What a body may hold: fields that would steer an engine are refused or taken out, limits hold, the rest passes."""
 
 import json
+import time
 from typing import Any
 
 import pytest
@@ -98,6 +99,13 @@ def test_a_field_that_an_operator_lets_through_is_no_lookalike() -> None:
 def test_other_unknown_fields_keep_their_bytes() -> None:
     body = b'{ "model":"m", "messages":[], "Vendor_Option": 1.50 }'
     assert sent(body) == body
+
+
+def test_a_name_of_megabytes_is_not_folded() -> None:
+    body = ('{"model":"m","' + "\ufdfa" * 1_000_000 + '":1}').encode()
+    began_s = time.process_time()
+    assert sent(body) == body
+    assert time.process_time() - began_s < 0.3
 
 
 def test_bytes_that_are_no_text_in_an_unknown_name_are_400() -> None:

@@ -251,7 +251,8 @@ HARMLESS = frozenset(
 RequestDecoder = msgspec.json.Decoder[CompletionRequest]
 ANY_FIELDS = msgspec.json.Decoder(CompletionRequest)
 _LOCATION = re.compile(r" - at `\$\.?(.*)`$")
-_UNKNOWN = re.compile(r"unknown field `(.*)`$")
+_UNKNOWN = re.compile(r"unknown field `(.*)`$", re.DOTALL)
+_SHOWN_CHARS = 100  # of a name that a client made up
 MALFORMED = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
@@ -316,7 +317,7 @@ def _invalid(text: str) -> InvalidRequestError:
     if location is None and "missing required field `model`" in text:
         return InvalidRequestError("The field `model` is missing.", param="model", code="missing_field")
     if unknown := _UNKNOWN.search(text):
-        name = unknown[1]
+        name = unknown[1][:_SHOWN_CHARS]
         return InvalidRequestError(
             f"The field `{name}` is not known here. An operator allows it with `requests.pass_fields: [{name}]`, or "
             "any with `requests.mode: open`.",

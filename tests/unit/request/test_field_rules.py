@@ -108,6 +108,17 @@ def test_a_name_of_megabytes_is_not_folded() -> None:
     assert time.process_time() - began_s < 0.3
 
 
+@pytest.mark.parametrize("name", ["a\nb", "`", "x` - at `$.y", "", "$", "unknown field `z`", "\x00", "\u2028"])
+def test_an_unknown_field_may_have_any_name(name: str) -> None:
+    body = json.dumps({**CHAT, name: 1}).encode()
+    assert sent(body) == body
+    assert problem(body, mode="strict").code == "field_not_allowed"
+
+
+def test_a_long_name_is_not_sent_back() -> None:
+    assert len(problem({**CHAT, "x" * 100_000: 1}, mode="strict").message) < 500
+
+
 def test_bytes_that_are_no_text_in_an_unknown_name_are_400() -> None:
     assert problem(b'{"model":"m","\xff":1}').code == "invalid_json"
 

@@ -11,6 +11,7 @@ import select
 import socket
 from collections import deque
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -552,7 +553,8 @@ class ServerProtocol(asyncio.Protocol):
             self._transport.close()
             return
         if self._transport.can_write_eof():
-            self._transport.write_eof()
+            with suppress(OSError):  # its client has broken it off, of which the event loop has yet to hear
+                self._transport.write_eof()
         self._loop.call_later(_LINGER_S, self._transport.close)
 
 

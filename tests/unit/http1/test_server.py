@@ -1,6 +1,7 @@
 """The listener's protocol without sockets: however packets are cut, requests and responses are the same."""
 
 import asyncio
+import errno
 import itertools
 import json
 from types import SimpleNamespace
@@ -291,6 +292,25 @@ async def test_a_direct_call_is_cancelled_when_its_client_leaves_and_another_get
     await converse([HELLO], waiting)
     await converse([HELLO.replace(b"/hot", b"/cold")], waiting)
     assert seen == ["cancelled", "http.disconnect"]
+
+
+async def test_a_client_that_breaks_off_within_a_body_that_is_refused_is_no_fault_of_ours() -> None:
+    class Reset(Socket):
+        def can_write_eof(self) -> bool:
+            return True
+
+        def write_eof(self) -> None:
+            raise OSError(errno.ENOTCONN, "Transport endpoint is not connected")
+
+    faults: list[Any] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, fault: faults.append(fault))
+    protocol = ServerProtocol(Apps({"/hot": echo}, echo), set(), set(), Allowance())
+    protocol.connection_made(Reset())  # type: ignore[arg-type]
+    protocol.data_received(CHUNKED.replace(b"3;", b"what;"))
+    for _ in range(50):
+        await asyncio.sleep(0)
+    protocol.connection_lost(None)
+    assert not faults
 
 
 async def test_a_response_that_breaks_off_never_looks_whole() -> None:

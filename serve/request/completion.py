@@ -138,6 +138,7 @@ class EngineFields(Struct, kw_only=True, gc=False):
     use_beam_search: Raw = NONE
     stop_regex: Raw = NONE
     repetition_detection: Raw = NONE
+    n_discard: Raw = NONE
     return_hidden_states: Raw = NONE
     return_routed_experts: Raw = NONE
     # Where another gateway would send the request, with which secrets, and what it would answer itself.

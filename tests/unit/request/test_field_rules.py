@@ -51,6 +51,7 @@ def test_a_place_in_queue_or_cache_is_taken_out(name: str) -> None:
         ("input_ids", [1, 2, 3]),
         ("adapters", "/tmp/adapter"),
         ("image_data", "http://169.254.169.254/"),
+        ("n_discard", -1),
         ("lora", [{"id": 0, "scale": 0.0}]),
     ],
 )

@@ -60,7 +60,7 @@ _DECIDED_BY: Mapping[str, tuple[str, ...]] = {
 }
 
 
-_DRAFTER = "speculative_config.model"
+_DRAFTER = frozenset({"speculative_config.model", "spec_model"})
 
 
 def facts_of_command(command: EngineCommand, stated: Mapping[str, Any] | None = None) -> PoolFacts:
@@ -71,7 +71,7 @@ def facts_of_command(command: EngineCommand, stated: Mapping[str, Any] | None = 
     """
     named = model_of(command.model) if command.model else None
     found = _vllm(command, named) if command.engine == "vllm" else _sglang(command, named)
-    if command.more:
+    if command.more or command.config is not None:
         found = _with_more(command, found)
     found = replace(found, settings={name: found.settings[name] for name in found.settings if not _open(command, name)})
     if not stated:
@@ -103,7 +103,7 @@ def stated_by(command: EngineCommand) -> dict[str, Any]:
 
 def _open(command: EngineCommand, setting: str) -> bool:
     """Returns True if what decides a setting is left to a variable."""
-    heads = {name.partition(".")[0] for name in command.unknown if name != _DRAFTER}
+    heads = {name.partition(".")[0] for name in command.unknown - _DRAFTER}
     return not heads.isdisjoint((setting, *_DECIDED_BY.get(setting, ())))
 
 
@@ -129,7 +129,7 @@ def _vllm(command: EngineCommand, named: NamedModel | None) -> PoolFacts:
     speculators = _speculators(command.model, named)
     base = _base(command, named, {**args, "model": command.model or ""}, "vllm")
     unknown = {name for name in command.unknown if name.startswith(("speculative_config", "spec_"))}
-    spec_open = bool(unknown) and not (unknown == {_DRAFTER} and _says_method(args))
+    spec_open = bool(unknown) and not (unknown <= _DRAFTER and _says_method(args))
     method, drafter = (UNKNOWN, None) if spec_open else (base.method, None if unknown else base.drafter)
     if base.method is None and speculators is not None and not spec_open:
         method, drafter = speculators

@@ -73,6 +73,7 @@ class EngineCommand:
         unknown: Options whose values the line leaves to variables.
         platform: As the image, a variable or an option tells it; `cuda` if nothing does.
         more: It takes in words that it does not tell, such as `"$@"` or `$EXTRA_ARGS`: any option may be among them.
+        config: The file of further options that nobody has read.
     """
 
     engine: str
@@ -83,6 +84,7 @@ class EngineCommand:
     env: Mapping[str, str] = field(default_factory=dict)
     platform: str = "cuda"
     more: bool = False
+    config: str | None = None
 
 
 def read_command(words: Sequence[str]) -> EngineCommand:
@@ -148,6 +150,25 @@ def read_container(container: Mapping[str, Any]) -> EngineCommand | None:
     # In Kubernetes, where containers have names, a `command` replaces the image's program; in Compose an `entrypoint`.
     is_replaced = bool(own or (given and (rest or "name" in container)))
     return _read(words, starts_image=not is_replaced)
+
+
+def with_file(command: EngineCommand, text: str) -> EngineCommand:
+    """Returns a command with the options in the text of its `--config` file. Those on the line outweigh them.
+
+    Raises:
+        PolicyError: The text is no YAML mapping.
+    """
+    try:
+        options = yaml.safe_load(text)
+    except (yaml.YAMLError, RecursionError) as error:
+        raise PolicyError(f"{command.config} is not YAML: {error}") from error
+    if not isinstance(options, Mapping):
+        raise PolicyError(f"{command.config} holds no mapping of options")
+    named = ((_full(command.engine, str(key)), value) for key, value in options.items() if value is not None)
+    below = {f"no_{name}" if value is False else name: True if value is False else value for name, value in named}
+    models = [str(below.pop(name)) for name in ("model", "model_path") if name in below]
+    args = {name: value for name, value in below.items() if name not in command.unknown} | dict(command.args)
+    return replace(command, model=command.model or next(iter(models), None), args=args, config=None)
 
 
 def _of_file(text: str) -> EngineCommand | None:
@@ -267,14 +288,16 @@ def _command(engine: str, version: str | None, words: Sequence[str], env: Mappin
         else:
             args.pop(name, None)  # the last one counts, also where it takes back another: `--x --no-x`
             args |= _members(name, _value(values))
+    config = args.pop("config", None)
     unknown = frozenset(name for name, value in args.items() if isinstance(value, str | Mapping) and _open(str(value)))
     named = next((args.pop(name) for name in ("model", "model_path") if args.get(name)), None)
     model = named or next(iter(bare), None)
     more = any(_open(word) for word in (bare if named else bare[1:])) or any(word in _ALL_WORDS for word in bare)
-    more = more or (engine == "sglang" and "config" in args)  # a file of options; vLLM's is refused
     told = None if model is None or _open(str(model)) else str(model)
     args = {name: value for name, value in args.items() if name not in unknown}
-    return EngineCommand(engine, version, told, args, unknown - {"model", "model_path"}, dict(env), more=more)
+    unknown -= {"model", "model_path"}
+    file = None if config is None else str(config)
+    return EngineCommand(engine, version, told, args, unknown, dict(env), more=more, config=file)
 
 
 def _members(name: str, value: Any) -> dict[str, Any]:

@@ -26,7 +26,7 @@ from policies import (
 )
 from policies.classes import BIT
 from policies.command_facts import facts_of_command
-from policies.command_line import read_command
+from policies.command_line import EngineCommand, read_command, with_file
 from policies.explain import tried_cures
 from policies.facts import fact_of_text
 from policies.freshness import MAX_AGE_DAYS, NEWER_ENGINE, age_days, newest_checked
@@ -135,16 +135,30 @@ def examine_line(words: Sequence[str], stated: Mapping[str, Any]) -> dict[str, A
     Raises:
         PolicyError: The line starts no known engine or can't be read, or a stated fact is none.
     """
-    command = read_command(words)
+    command = _with_file(read_command(words))
     facts = facts_of_command(command, stated)
     policy = compile_policy((facts,), read_advisories(PolicyConfig()), PolicySettings())
     graphs = uncovered_steps(facts, full_names(command.args)) if command.engine == "vllm" else ()
+    examined = _examine_engine(policy, graphs)
+    unread = f"{command.config} can't be read here, and may set any option: run this where it is, or write them out"
     return {
         "engine": command.engine,
         "model": command.model,
         "left_open": sorted(command.unknown),
-        **_examine_engine(policy, graphs),
+        **examined,
+        "findings": [*([_finding("warning", unread)] if command.config else []), *examined["findings"]],
     }
+
+
+def _with_file(command: EngineCommand) -> EngineCommand:
+    """Returns a command with the options of its file, if it has one that is here."""
+    if command.config is None:
+        return command
+    try:
+        text = Path(command.config).read_text(encoding="utf-8")
+    except (OSError, ValueError):
+        return command
+    return with_file(command, text)
 
 
 def stated_facts(texts: Sequence[str]) -> dict[str, Any]:

@@ -65,3 +65,15 @@ def test_wrong_input_says_what_to_do(specgate, kimi):
         code, out = specgate("doctor", *words)
         assert code == 2, words
         assert says in out.replace("\n", " "), (words, out)
+
+
+def test_the_options_of_a_file_count_where_it_is_and_are_said_to_be_unknown_where_it_is_not(specgate, tmp_path):
+    file = tmp_path / "engine.yaml"
+    line = ("doctor", "--json", "--", "vllm", "serve", "Qwen/Qwen3-8B", "--config", str(file))
+    report = json.loads(specgate(*line)[1])
+    assert report["facts"]["method"] == "unknown"
+    assert any(str(file) in each["message"] for each in report["findings"])
+    file.write_text("tool-call-parser: hermes\n")
+    report = json.loads(specgate(*line)[1])
+    assert (report["facts"]["method"], report["facts"]["tool_parser"]) == (None, "hermes")
+    assert not any(str(file) in each["message"] for each in report["findings"])

@@ -9,7 +9,7 @@ import yaml
 import policies
 from policies import PolicyError, facts_from_engine_args, load_advisories, sglang_options
 from policies.command_facts import facts_of_command, stated_by
-from policies.command_line import read_command
+from policies.command_line import read_command, with_file
 from policies.freshness import newest_checked
 from policies.model_families import model_of
 
@@ -174,6 +174,10 @@ def test_words_are_read_like_one_text():
         ("""vllm serve m --speculative-config '{"model": "$D", "num_speculative_tokens": 3}'""", "method"),
         ("""vllm serve m --speculative-config '{"method": "eagle3", "model": "$D"}'""", "drafter"),
         ("vllm serve m --speculative-config.method eagle3 --speculative-config.model $D", "drafter"),
+        ("vllm serve m --spec-method eagle3 --spec-model $D --spec-tokens 3", "drafter"),
+        ("vllm serve Qwen/Qwen3-8B --spec-model $D --spec-tokens 3", "method"),
+        ("vllm serve Qwen/Qwen3-8B --config engine.yaml", "method"),
+        ("vllm serve Qwen/Qwen3-8B --config=engine.yaml", "tool_parser"),
     ],
 )
 def test_what_the_line_leaves_open_is_unknown(line, unknown):
@@ -269,7 +273,6 @@ def test_a_variable_or_an_option_tells_the_accelerator_where_no_image_does(line,
         ("python train.py", "no engine in the command line"),
         ("vllm serve m --speculative-config '{method: mtp}'", "not JSON"),
         ("vllm serve m --quant 'x", "can't be split"),
-        ("vllm serve m --config engine.yaml", "the options in the file"),
         ("trtllm-serve m", "no engine in the command line"),
     ],
 )
@@ -387,3 +390,48 @@ def test_a_container_in_a_file_is_read_like_its_command_line(text):
 )
 def test_an_image_tells_the_accelerator(line, platform):
     assert facts(line).settings["platform"] == platform
+
+
+def test_a_method_that_the_line_names_is_known_whoever_drafts():
+    assert facts("vllm serve m --spec-method eagle3 --spec-model $D --spec-tokens 3").method == "eagle3"
+
+
+FILE = """
+model: Qwen/Qwen3-8B
+tensor-parallel-size: 2
+tool_call_parser: hermes
+enable-prefix-caching: false
+api-key: null
+speculative-config: {method: eagle3, model: a/b, num_speculative_tokens: 3}
+allowed-origins: [a, b]
+"""
+
+
+@pytest.mark.parametrize(
+    "line", ["vllm serve {}", "python -m vllm.entrypoints.openai.api_server {}", "sh -c 'vllm serve {}'"]
+)
+def test_the_options_of_a_file_count_below_those_of_the_line(line):
+    words = line.format("--config engine.yaml --tool-call-parser qwen3_coder")
+    command = with_file(read_command([words]), FILE)
+    found = facts_of_command(command)
+    assert (command.model, command.config) == ("Qwen/Qwen3-8B", None)
+    assert (found.method, found.drafter, found.num_speculative_tokens) == ("eagle3", "a/b", 3)
+    assert (found.tool_parser, found.prefix_caching) == ("qwen3_coder", False)
+    assert found.settings["tensor_parallel_size"] == 2
+
+
+def test_what_the_line_leaves_to_a_variable_stays_unknown_whatever_its_file_says():
+    command = with_file(read_command(["vllm serve m --config engine.yaml --tool-call-parser $PARSER"]), FILE)
+    assert (command.model, facts_of_command(command).tool_parser) == ("m", None)
+
+
+def test_an_sglang_has_a_file_of_options_too():
+    command = read_command(["sglang serve --model-path Qwen/Qwen3-8B --config server.yaml"])
+    found = facts_of_command(with_file(command, "speculative-algorithm: EAGLE3\ntp: 4\ndisable-radix-cache: true\n"))
+    assert (found.method, found.settings["tensor_parallel_size"], found.prefix_caching) == ("eagle3", 4, False)
+
+
+@pytest.mark.parametrize("text", ["- a\n", "", "a: {", "[" * 5000])
+def test_a_file_that_holds_no_options_is_refused(text):
+    with pytest.raises(PolicyError, match=r"engine\.yaml"):
+        with_file(read_command(["vllm serve m --config engine.yaml"]), text)

@@ -1,5 +1,6 @@
 """The configuration of models and their pools."""
 
+import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 from urllib.parse import urlsplit
@@ -18,6 +19,8 @@ from serve.parsing import GRAMMARS
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._/-]*$", max_length=128)]
 Seconds = Annotated[float, Field(gt=0)]
 Count = Annotated[int, Field(ge=1)]
+_PLACEHOLDER = re.compile(r"[${}<>]")
+_NO_HOST = re.compile(r"[\s,*]")
 AUTO = "auto"
 NO_GRAMMAR = "none"
 
@@ -221,10 +224,13 @@ def check_url(url: str) -> None:
     """
     try:
         parts = urlsplit(url)
-        whole = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+        host = parts.hostname or " "
+        whole = parts.scheme in ("http", "https") and not _NO_HOST.search(host) and parts.port != 0
         user = parts.username
     except ValueError:  # no number as its port
         whole = False
+    if _PLACEHOLDER.search(url):
+        raise ValueError("url holds a placeholder or a variable, which nobody fills in: write the address itself")
     if not whole:
         raise ValueError("url must have the form http://HOST:PORT or https://HOST")
     if user is not None:

@@ -11,6 +11,7 @@ from pydantic import BaseModel, ValidationError
 
 _UNKNOWN_KEY = frozenset({"extra_forbidden", "unexpected_keyword_argument"})
 _TEXT_WANTED = frozenset({"string_type", "literal_error"})
+_MAPPING_WANTED = frozenset({"dict_type", "model_type", "model_attributes_type", "dataclass_type"})
 
 
 def problems_of(error: ValidationError, schema: type[BaseModel]) -> Iterator[str]:
@@ -19,6 +20,9 @@ def problems_of(error: ValidationError, schema: type[BaseModel]) -> Iterator[str
         message = problem["msg"].removeprefix("Value error, ") + _quotes(problem["type"], problem["input"])
         if problem["type"] in _UNKNOWN_KEY:
             message = _unknown(str(place[-1]), _keys_at(schema, place[:-1]))
+        elif problem["type"] in _MAPPING_WANTED:
+            empty = problem["input"] is None
+            message = "it is empty; indent what belongs to it" if empty else "it should hold keys with values"
         elif problem["type"] == "too_short" and problem["ctx"]["field_type"] == "Dictionary":
             message = "at least one entry is needed"
         yield f"{'.'.join(map(str, place)) or '(root)'}: {message}"

@@ -1,5 +1,6 @@
 """YAML files as people write them; one may extend another: a variant names its base and holds the differences only."""
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,13 @@ from serve.errors import ConfigError
 
 _MERGE = "tag:yaml.org,2002:merge"
 _FLOAT, _TEXT = "tag:yaml.org,2002:float", "tag:yaml.org,2002:str"
+# What PyYAML says of common mistakes, and what to do.
+_ADVICE = {
+    "'\\t'": "YAML is indented with spaces, not with tabs",
+    "unhashable key": "if this is a template's `{{ }}`, render it first",
+    "another document": "a configuration is one document, without a `---` inside",
+    "constructor for the tag": "there are no tags, and variables are not filled in",
+}
 
 
 def read(path: str | Path) -> dict[str, Any]:
@@ -95,7 +103,7 @@ def _has_names(value: Any) -> bool:
 
 
 def _read(path: Path, above: tuple[Path, ...]) -> dict[str, Any]:
-    resolved = path.resolve()
+    resolved = Path(os.path.realpath(path))  # before Python 3.13, `resolve` fails where links lead in a circle
     if resolved in above:
         raise ConfigError(f"{path} extends itself, by way of {' -> '.join(map(str, above))}")
     try:
@@ -103,10 +111,10 @@ def _read(path: Path, above: tuple[Path, ...]) -> dict[str, Any]:
     except OSError as error:
         raise ConfigError(f"{path} can't be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
-        raise ConfigError(f"{path} is not UTF-8 text: {error}") from error
+        raise ConfigError(f"{path} is not UTF-8 text, save it as such: {error}") from error
     except yaml.YAMLError as error:
-        spaces = "; YAML is indented with spaces, not with tabs" if "'\\t'" in str(error) else ""
-        raise ConfigError(f"{path} is not YAML: {error}{spaces}") from error
+        advice = "".join(f"; {advice}" for text, advice in _ADVICE.items() if text in str(error))
+        raise ConfigError(f"{path} is not YAML: {error}{advice}") from error
     if not isinstance(document, dict):
         raise ConfigError(f"{path} holds no mapping: it should begin with `models:`, as deploy/remote.yaml does")
     base = document.pop("extends", None)

@@ -99,6 +99,11 @@ def test_quotes_are_not_asked_for_where_they_would_not_help(text: str) -> None:
         ("http://engine/openai/v1/chat/completions", "without `/v1`"),
         ("http://engine?key=x", "a query"),
         ("http://user:secret@engine", "api_key_env"),
+        ("http://${HOST}:8000", "write the address itself"),
+        ("http://$HOST/", "write the address itself"),
+        ("http://<HOST>:8000", "write the address itself"),
+        ("http://a b:8000", "must have the form"),
+        ("http://a,b:8000", "must have the form"),
     ],
 )
 def test_the_url_of_a_remote_pool_is_the_base_of_its_routes(url: str, said: str) -> None:
@@ -154,6 +159,9 @@ def test_facts_are_derived_from_the_engine_args() -> None:
         ("{apiVersion: v1, kind: Service}", "specgate front --from .*gateway.yaml"),
         ("models: {}", "models: at least one entry is needed"),
         ("applications: [{args: {models: {}}}]", "models"),
+        ("models:\n", "models: it is empty; indent what belongs to it"),
+        ("models:\n  m:\n    pools:\n      p:\n", "models.m.pools.p: it is empty; indent what"),
+        ("models: [m]", "models: it should hold keys with values"),
     ],
 )
 def test_a_wrong_file_is_told_by_its_name(tmp_path: Path, text: str, message: str) -> None:

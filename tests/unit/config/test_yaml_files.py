@@ -91,6 +91,9 @@ def test_a_circle_is_told_with_its_way(tmp_path: Path) -> None:
         ("a:\n  b: 1\n  c: 2\n  b: 3\n", r"the key 'b' stands twice\n.*line 4"),
         ("a: {1: x, '1': y}\n", "the key '1' stands twice"),
         pytest.param("a: " + "[" * 5000, "is not YAML: it is nested too deeply", id="deep"),
+        ("url: {{ .Values.url }}\n", "render it first"),
+        ("a: 1\n---\nb: 2\n", "one document"),
+        ("a: !env NAME\n", "variables are not filled in"),
         ("extends: [x, y]\n", "the path of one file"),
         ("extends: nowhere.yaml\n", r"nowhere\.yaml can't be read"),
     ],
@@ -104,4 +107,11 @@ def test_what_is_wrong_with_a_file_is_told(tmp_path: Path, text: str, message: s
 def test_bytes_that_are_no_text_are_told(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(ConfigError, match="not UTF-8"):
+        read(tmp_path / "a.yaml")
+
+
+def test_links_in_a_circle_are_told(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").symlink_to(tmp_path / "b.yaml")
+    (tmp_path / "b.yaml").symlink_to(tmp_path / "a.yaml")
+    with pytest.raises(ConfigError, match=r"a\.yaml can't be read"):
         read(tmp_path / "a.yaml")

@@ -18,7 +18,7 @@ from packaging.version import InvalidVersion, Version
 
 from policies.classes import masks_of
 from policies.errors import PolicyError
-from policies.facts import UNKNOWN, PoolFacts
+from policies.facts import UNKNOWN, PoolFacts, release_of
 from policies.model_families import owner, short_name
 
 Test = Callable[[Any], bool | None]
@@ -31,6 +31,7 @@ _BEGIN = frozenset({">=", "==", "~="})  # signs of ranges that begin with the ve
 _PARSED = 1024  # conditions and versions that are kept parsed: an explanation tests the same few against many pools
 _SCHEMA = Path(__file__).parent / "advisories" / "schema.json"
 MOST_BYTES = 2**20  # of a file
+_release = lru_cache(maxsize=_PARSED)(release_of)
 _TEXTS = frozenset({"title", "summary", "text", "source", "finding", "claim"})  # of a document
 EFFECTS = {"speculative": "forbid", "opt_out": "allow", "standard": "allow"}
 _HINTS = {
@@ -346,18 +347,10 @@ def _in_range(name: str, condition: str) -> Test:
         raise PolicyError(f"{name}: {condition!r} is not a PEP 440 version range") from error
 
     def test(actual: Any) -> bool | None:
-        version = _version(str(actual))
+        version = _release(str(actual))
         return None if version is None else all(_satisfies(version, part.operator, part) for part in parts)
 
     return test
-
-
-@lru_cache(maxsize=_PARSED)
-def _version(text: str) -> Version | None:
-    try:
-        return Version(text)
-    except InvalidVersion:
-        return None
 
 
 def _satisfies(version: Version, sign: str, part: Specifier) -> bool:

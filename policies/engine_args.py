@@ -8,10 +8,10 @@ from importlib import metadata
 from typing import Any
 
 from packaging.requirements import Requirement
-from packaging.version import InvalidVersion, Version
+from packaging.version import Version
 
 from policies.errors import PolicyError
-from policies.facts import UNKNOWN, PoolFacts, Scalar, checked, method_of
+from policies.facts import UNKNOWN, PoolFacts, Scalar, checked, method_of, release_of
 from policies.model_families import variant_of
 from policies.vllm_options import KNOWN, full_names
 
@@ -324,10 +324,10 @@ def default_runner(
         return "v1"
     if method == "dspark":
         return "v2"
-    try:
-        release = Version(Version(str(version)).base_version)
-    except InvalidVersion:
+    built = release_of(str(version))
+    if built is None:
         return None
+    release = Version(built.base_version)
     first = Version("0.30" if method == "eagle3" and stages > 1 else _FIRST_ON_V2.get(str(method), "0.22"))
     if release < first:
         return "v1"

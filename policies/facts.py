@@ -7,6 +7,7 @@ from difflib import get_close_matches
 from typing import Any
 
 import yaml
+from packaging.version import InvalidVersion, Version
 
 from policies.errors import PolicyError
 from policies.model_families import plain_family, plain_variant
@@ -18,6 +19,7 @@ TOLD = (
     "engine", "engine_version", "drafter", "num_speculative_tokens", "runner", "tool_parser", "reasoning_parser",
     "prefix_caching", "async_scheduling",
 )  # fmt: skip
+_FIRST = Version("0.1")
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,6 +177,17 @@ def _agreed(name: str, values: Sequence[Any]) -> Any:
 def without_build(version: str) -> str:
     """Returns an engine's version without what tells its local builds apart: each of them is that version."""
     return version.partition("+")[0]
+
+
+def release_of(version: str) -> Version | None:
+    """Returns an engine's version, if it is one. A build that could not see its tags tells none: it counts its commits
+    from 0.1, as the fork does that calls itself `0.1.dev7557+g977180c`.
+    """
+    try:
+        parsed = Version(version)
+    except InvalidVersion:
+        return None
+    return parsed if parsed >= _FIRST else None
 
 
 def engine_of(name: str) -> str:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from packaging.version import InvalidVersion, Version
 
-from policies.facts import UNKNOWN, method_of
+from policies.facts import UNKNOWN, method_of, release_of
 from policies.model_families import model_of, variant_of
 from serve.discovery.finding import Confidence, Finding, part, shared
 from serve.parsing.families import find_grammar, grammars_by_markup
@@ -219,7 +219,7 @@ def _of_models(answers: Answers) -> Told:
     yield "max_model_len", length, where, "certain"
     if owners == {"vllm"} and _version(version) is not None:
         yield "engine", "vllm", "/version, and /v1/models: owned_by", "certain"
-        yield "engine_version", version, "/version", "certain"
+        yield "engine_version", _release(version), "/version", "certain"
 
 
 def _of_name(root: str) -> Told:
@@ -276,7 +276,7 @@ def _of_sglang(info: Mapping[str, Any]) -> Told:
     """Yields what SGLang tells: all its resolved arguments. The whole document may hold secrets, and is not kept."""
     where = "/server_info"
     yield "engine", "sglang", where, "certain"
-    yield "engine_version", _text(info.get("version")), where, "certain"
+    yield "engine_version", _release(info.get("version")), where, "certain"
     algorithm = info["speculative_algorithm"]
     yield "speculates", bool(algorithm), where, "certain"
     if algorithm:
@@ -379,6 +379,11 @@ def _version(text: Any) -> Version | None:
         return Version(text) if isinstance(text, str) and len(text) <= _MAX_TEXT else None
     except InvalidVersion:
         return None
+
+
+def _release(text: Any) -> str | None:
+    """Returns an engine's version as it writes it; None if that is none, which an operator may know better."""
+    return text if isinstance(text, str) and release_of(text) is not None else None
 
 
 def _text(value: Any) -> str | None:

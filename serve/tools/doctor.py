@@ -28,7 +28,7 @@ from policies.classes import BIT
 from policies.command_facts import facts_of_command
 from policies.command_line import EngineCommand, read_command, with_file
 from policies.explain import tried_cures
-from policies.facts import fact_of_text
+from policies.facts import fact_of_text, release_of
 from policies.freshness import MAX_AGE_DAYS, NEWER_ENGINE, age_days, newest_checked
 from policies.policy import Policy
 from policies.qualification import standing
@@ -376,6 +376,12 @@ def _pool_findings(policy: Policy, where: str = "in `facts`") -> Iterator[dict[s
         unknown = [name for name in important if getattr(facts, name) is None and facts.kind != "sim"]
         if unknown:
             text = f"unknown, so advisories that depend on it count as matched: {', '.join(unknown)}; set it {where}"
+            yield _finding("warning", text, facts.model, facts.pool)
+        if facts.engine_version is not None and release_of(facts.engine_version) is None and facts.kind != "sim":
+            text = (
+                f"the engine_version {facts.engine_version!r} tells no release, so it counts as unknown: set the one"
+                f" that this build began from, such as 0.32.0, {where}"
+            )
             yield _finding("warning", text, facts.model, facts.pool)
         if facts.canary_share:
             text = f"a canary: first choice for {facts.canary_share:.3g} of conversations, last choice for the others"

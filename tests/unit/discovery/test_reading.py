@@ -195,6 +195,12 @@ def test_counters_of_versions_that_named_them_otherwise_prove_nothing() -> None:
     assert "speculates" not in read(old)
 
 
+def test_a_fork_without_tags_tells_that_it_is_vllm_and_not_its_release() -> None:
+    fork = {**recorded("vllm032-std"), "version": answer({"version": "0.1.dev7557+g977180c"})}
+    found = read(fork)
+    assert (found["engine"].value, "engine_version" in found) == ("vllm", False)
+
+
 def test_sglang_tells_its_resolved_arguments() -> None:
     info = {
         "version": "0.5.23", "speculative_algorithm": "EAGLE3", "speculative_num_draft_tokens": 4,

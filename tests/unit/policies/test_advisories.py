@@ -319,7 +319,7 @@ VERSIONS = st.builds(
     lambda release, more: ".".join(map(str, release)) + more,
     st.lists(st.integers(0, 40), min_size=1, max_size=3),
     st.sampled_from(["", "rc1", ".post1", ".dev3", "+cu129", ".post2+cpu", "rc2.dev5+gabc"]),
-)
+).filter(lambda version: Version(version) >= Version("0.1"))  # what is less tells no release
 
 
 @given(VERSIONS, VERSIONS)
@@ -348,6 +348,12 @@ def test_the_age_of_the_advisories_is_that_of_the_one_that_waits_longest():
 
 def facts(**known):
     return PoolFacts(model="m", pool="p", **known)
+
+
+@pytest.mark.parametrize("version", ["0.1.dev7557+g977180c", "0.0.0", "0.0.0.dev0", "dev", "nightly", "0.19.1-ascend"])
+@pytest.mark.parametrize("condition", ["<0.20", ">=0.20,<0.33", {"not": ">=0.20"}])
+def test_a_build_that_does_not_tell_its_release_is_of_an_unknown_one(version, condition):
+    assert unknowns({"engine_version": condition}, facts(engine_version=version)) == ("engine_version",)
 
 
 @pytest.mark.parametrize(

@@ -63,7 +63,8 @@ def test_prefix_caching_is_on_unless_switched_off(args, on):
      ("0.29.0rc1", "eagle3", "v2"), ("0.23.0", "dflash", "v1"), ("0.24.0", "dflash", None), ("0.25.0", "dspark", "v2"),
      ("0.30.0", "draft_model", "v1"), ("0.31.0", "draft_model", "v2"), ("0.31.0", "ngram", "v1"),
      ("9.0", "ngram", "v2"), ("0.31.0", "ngram_gpu", "v1"), ("9.0", "ngram_gpu", "v2"), ("9.0", "suffix", "v1"),
-     ("9.0", "medusa", "v1"), ("9.0", "mlp_speculator", "v1"), ("nightly", "eagle3", None)],
+     ("9.0", "medusa", "v1"), ("9.0", "mlp_speculator", "v1"), ("nightly", "eagle3", None),
+     ("0.1.dev7557+g977180c", "eagle3", None)],
 )  # fmt: skip
 def test_the_runner_follows_version_and_method(version, method, runner):
     spec = {"speculative-config": {"method": method, "num_speculative_tokens": 3, "model": "d"}}

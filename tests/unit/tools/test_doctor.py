@@ -94,6 +94,12 @@ def test_a_remote_pool_that_does_not_say_whether_it_drafts_is_told(tmp_path: Pat
     assert any("`facts` does not say `method`" in each["message"] for each in findings_of(remote(**facts), tmp_path))
 
 
+@pytest.mark.parametrize("version", ["nightly", "\u201c0.19.1\u201d", "0.1.dev7557+g977180c"])
+def test_a_version_that_tells_no_release_is_said_to_count_as_unknown(tmp_path: Path, version: str) -> None:
+    found = findings_of(remote(engine="vllm", engine_version=version, method="none"), tmp_path)
+    assert any(version in each["message"] and "counts as unknown" in each["message"] for each in found)
+
+
 def test_an_engine_that_is_known_to_be_affected_keeps_its_own_cure(tmp_path: Path) -> None:
     found = findings_of(remote(engine="smg", engine_version="1.0.0", method="none"), tmp_path)
     (crash,) = [each for each in found if each["advisory"] == "kimi-reserved-ids-crash"]

@@ -37,6 +37,7 @@ class Ended(Struct, frozen=True, gc=False):
         error: Code of our error; empty if the gateway sent none.
         model: The model's own name; empty if there is none.
         asked: What was asked for, if no model has that name.
+        engine: The address of the last engine that has answered.
         speculative: `on` or `off`.
         rerun: The pool that ran it again.
         reasons: Of its decision.
@@ -60,6 +61,7 @@ class Ended(Struct, frozen=True, gc=False):
     asked: str
     request_class: str
     pool: str
+    engine: str
     speculative: str
     rerun: str
     reasons: str
@@ -110,7 +112,7 @@ class Journal:
         kept = Ended(
             time.time(), exchange.request_id, served.engine_id, principal.key_id, principal.tenant.name, intern(path),
             exchange.status, exchange.error, served.model, exchange.asked, served.request_class, served.pool,
-            served.speculative, served.reran, intern(",".join(served.reasons)), tuple(served.faults),
+            served.engine, served.speculative, served.reran, intern(",".join(served.reasons)), tuple(served.faults),
             served.near_copies, exchange.streaming, served.waited_s, served.first_token_s,
             time.monotonic() - exchange.arrived_s, "" if exchange.span is INVALID_SPAN else _trace_id(exchange.span),
         )  # fmt: skip

@@ -47,8 +47,8 @@ function Found({ each }) {
     ["outcome", `${each.status} ${each.error || "ok"}${each.status === 499 ? ", the client left" : ""}`],
     ["ended", moment(each.at_s)], ["path", each.path], ["tenant", each.tenant], ["key", each.key], ["model", each.model],
     ["class", each.request_class || "not decided"],
-    ["pool", each.pool ? `${each.pool}, speculation ${each.speculative}` : "none"],
-    ["attempts", [...each.faults, repaired(each.rerun)].filter(Boolean).join("; ") || "one, without a fault"],
+    ["pool", each.pool ? `${each.pool} ${each.engine}, speculation ${each.speculative}` : "none"],
+    ["attempts", [...each.faults, repaired(each.rerun)].filter(Boolean).join("; ") || "one, no fault"],
     ["reasons", each.reasons || "none"], ["waited for a slot", seconds(each.waited_s)],
     ["first token", seconds(each.first_token_s)], ["whole", seconds(each.duration_s)], ["id at engines", each.engine_id],
   ];

@@ -76,8 +76,10 @@ def test_a_request_that_was_not_accepted_is_no_tenants() -> None:
 def test_the_line_in_the_log_has_the_record_in_whole_milliseconds_and_a_trace_if_there_is_one() -> None:
     made = exchange("r")
     made.attribution.waited_s = 0.3104
+    made.attribution.engine = "http://10.0.0.5:8000"
     fields = Journal().add(made, "/v1/completions").log_fields()
     assert (fields["request_id"], fields["status"], fields["waited_ms"], fields["faults"]) == ("r", 200, 310, [])
+    assert fields["engine"] == "http://10.0.0.5:8000", "one of a pool's many may be the one that fails"
     assert "trace_id" not in fields
     made.span = NonRecordingSpan(SpanContext(0xABC, 1, is_remote=False))
     assert Journal().add(made, "/v1/completions").log_fields()["trace_id"] == f"{0xABC:032x}"

@@ -14,7 +14,7 @@ from redis.asyncio import Redis
 from redis.asyncio.client import Pipeline
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
-from redis.exceptions import MovedError, NoScriptError, RedisError
+from redis.exceptions import MovedError, NoScriptError, RedisError, ResponseError
 
 from serve.config.rate_limits import StoreConfig
 from serve.config.secret import Secret
@@ -89,12 +89,19 @@ class RedisStore:
         Raises:
             SharedStateError: It can't be reached, or runs no script that writes: a replica answers all the same.
         """
-        found = await self._asked(self._redis.info("server", "memory"))
         nothing = msgspec.msgpack.encode({"replica": "", "number": time.time(), "entries": []})
         await self._asked(self._evaluate([([self._key("replica", "doctor")], nothing)]))
-        name = f"{found.get('server_name', 'redis')} {found.get('valkey_version', found.get('redis_version'))}"
+        found = await self._asked(self._info())
+        version = found.get("valkey_version", found.get("redis_version", "of an unknown version"))
+        name = f"{found.get('server_name', 'redis')} {version}"
         policy = found.get("maxmemory_policy", "noeviction")
         return name, bool(found.get("maxmemory")) and policy != "noeviction"
+
+    async def _info(self) -> dict[str, Any]:
+        try:
+            return dict(await self._redis.info("server", "memory"))
+        except ResponseError:  # nothing but `describe` needs it, and proxies have none
+            return {}
 
     async def close(self) -> None:
         await self._redis.aclose()
@@ -133,13 +140,19 @@ class RedisStore:
         try:
             return await self._evaluated(calls)
         except NoScriptError:  # a server that has just begun; a call that was answered is answered alike
-            await self._redis.script_load(self._script)
+            try:
+                await self._redis.script_load(self._script)
+            except ResponseError:  # proxies have no SCRIPT, since it has no key; EVAL brings the script as well
+                return await self._evaluated(calls, whole=True)
             return await self._evaluated(calls)
 
-    async def _evaluated(self, calls: list[tuple[list[str], bytes]]) -> list[bytes]:
+    async def _evaluated(self, calls: list[tuple[list[str], bytes]], *, whole: bool = False) -> list[bytes]:
         pipeline = self._redis.pipeline(transaction=False)
         for keys, argument in calls:
-            pipeline.evalsha(self._sha, len(keys), *keys, argument)
+            if whole:
+                pipeline.eval(self._script, len(keys), *keys, argument)
+            else:
+                pipeline.evalsha(self._sha, len(keys), *keys, argument)
         return await _answers(pipeline)
 
     async def _asked(self, answer: Awaitable[Found]) -> Found:
@@ -154,7 +167,8 @@ class RedisStore:
             # After a failover, the name may lead elsewhere; who was the primary goes on to answer, and refuses.
             await self._redis.connection_pool.disconnect(inuse_connections=False)
             place = urlsplit(self._config.address).netloc
-            text = " ".join(str(error).split()) or type(error).__name__
+            said = str(error).partition(", with args beginning with")[0]  # which would be a part of the script
+            text = " ".join(said.split()) or type(error).__name__
             if isinstance(error, MovedError):
                 text = f"it is a node of a cluster, whose keys of ours are at {error.host}:{error.port}; name that one"
             raise SharedStateError(

@@ -98,6 +98,19 @@ async def test_a_user_needs_no_more_rights_than_the_guide_says(folder: Path) -> 
         server.stop()
 
 
+@pytest.mark.parametrize("blocked", ["SCRIPT", "INFO"])
+async def test_a_proxy_without_commands_that_have_no_key_will_do(tmp_path: Path, blocked: str) -> None:
+    server = StoreServer(tmp_path, "--rename-command", blocked, "")
+    try:
+        await server.start()
+        store = RedisStore(server.config)
+        assert await works(store)
+        assert await store.describe()
+        await store.close()
+    finally:
+        server.stop()
+
+
 async def test_a_name_that_leads_to_another_primary_is_followed(tmp_path: Path) -> None:
     """As after a failover: the connection lasts, to a server that is a replica now."""
     old, new = [StoreServer(folder) for folder in (tmp_path / "old", tmp_path / "new")]
@@ -131,15 +144,23 @@ async def test_a_name_that_leads_to_another_primary_is_followed(tmp_path: Path) 
         new.stop()
 
 
-async def test_a_node_of_a_cluster_says_which_one_has_the_keys() -> None:
+@pytest.mark.parametrize(
+    ("error", "says"),
+    [
+        (b"MOVED 2869 10.0.0.9:6379", "a node of a cluster, whose keys of ours are at 10.0.0.9:6379"),
+        (b"ERR unknown command 'EVALSHA', with args beginning with: 'abc' '1'", "unknown command 'EVALSHA'"),
+    ],
+)
+async def test_what_a_server_refuses_is_told_in_a_few_words(error: bytes, says: str) -> None:
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while await reader.read(65536):
-            writer.write(b"-MOVED 2869 10.0.0.9:6379\r\n")
+            writer.write(b"-%b\r\n" % error)
         writer.close()
 
     async with await asyncio.start_server(answer, "127.0.0.1", 0) as node:
         said = await refusal(StoreConfig(url=f"redis://127.0.0.1:{node.sockets[0].getsockname()[1]}"))
-    assert "a node of a cluster, whose keys of ours are at 10.0.0.9:6379" in said
+    assert says in said
+    assert "with args" not in said
 
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="needs openssl")

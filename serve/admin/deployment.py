@@ -15,13 +15,14 @@ from serve.admin.audit import AuditLog
 from serve.admin.replicas import GatewayReplicas, Watch
 from serve.config.gateway import AdminConfig, GatewayConfig
 from serve.errors import ConfigError, SharedStateError
-from serve.http1.listener import Listener
+from serve.http1.listener import Listener, check_certificate
 from serve.http1.server import protocol_factory
 from serve.routing.pool import Endpoint
 from serve.shared.link import LocalLink
 
 log = logging.getLogger("ray.serve.specgate.admin")
 
+_RENEW_S = 60.0
 _PORT_TIMEOUT_S = 60.0  # for the admin API of an older configuration to leave the port
 
 
@@ -29,6 +30,9 @@ class AdminApi:
     async def __init__(self, config: dict[str, Any]) -> None:  # type: ignore[misc]  # Ray Serve awaits it
         parsed = GatewayConfig.parse(config)
         admin = parsed.admin
+        files = (admin.tls_certfile, admin.tls_keyfile) if admin.tls_certfile and admin.tls_keyfile else None
+        if files is not None:
+            _check(*files)
         self._replicas = GatewayReplicas()
         self._listener = await _listener(admin)
         audit_dir = Path(admin.audit_dir) if admin.audit_dir else None
@@ -41,9 +45,10 @@ class AdminApi:
         most = parsed.limits.max_body_bytes
         models = dict(parsed.each_name())
         api = AdminRoutes(self._replicas, watch, audit, access.authenticate, most, store, names, models)
-        tls = {"ssl_certfile": admin.tls_certfile, "ssl_keyfile": admin.tls_keyfile} if admin.tls_certfile else {}
+        tls = dict(zip(("ssl_certfile", "ssl_keyfile"), files or (), strict=False))
         await self._listener.start(api.app(), protocol_factory({}), **tls)
-        self._running = [asyncio.create_task(each) for each in (watch.run(), access.run(), api.run())]
+        tasks = [watch.run(), access.run(), api.run(), *([_renew(self._listener, *files)] if files else [])]
+        self._running = [asyncio.create_task(each) for each in tasks]
         log.info("the admin API is at %s", admin.url)
 
     @classmethod
@@ -83,6 +88,27 @@ class AdminApi:
         for task in self._running:
             if task.done() and (error := task.exception()) is not None:  # what is off has nothing to run, and ends
                 raise RuntimeError("a task of the admin API has failed") from error
+
+
+def _check(certfile: str, keyfile: str) -> None:
+    try:
+        check_certificate(certfile, keyfile)
+    except OSError as error:
+        raise ConfigError(f"admin.tls_certfile {certfile} with tls_keyfile {keyfile} can't be used: {error}") from error
+
+
+async def _renew(listener: Listener, certfile: str, keyfile: str) -> None:
+    """Takes a renewed certificate. A bad one changes nothing, nor does one whose key is yet to come."""
+    refused = ""
+    while True:
+        await asyncio.sleep(_RENEW_S)
+        try:
+            listener.renew(certfile, keyfile)
+            refused = ""
+        except OSError as error:
+            if str(error) != refused:
+                log.warning("the admin API goes on with its old certificate: %s can't be used: %s", certfile, error)
+            refused = str(error)
 
 
 async def _listener(admin: AdminConfig) -> Listener:

@@ -53,7 +53,7 @@ class AdminConfig(_Strict):
     Attributes:
         host: Address to listen on: loopback, or the head node's private one.
         port: On the head node.
-        tls_certfile: PEM file of the certificate; without one, plain HTTP.
+        tls_certfile: PEM file of the certificate, read again every minute; without one, plain HTTP.
         tls_keyfile: PEM file of its key.
         names: Host names it serves beside addresses, `localhost` and `host`. Without access control it refuses others,
             against DNS rebinding.

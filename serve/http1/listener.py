@@ -5,6 +5,7 @@ import hmac
 import os
 import secrets
 import socket
+import ssl
 import sys
 from collections.abc import Iterable
 from typing import Any
@@ -76,6 +77,17 @@ class Listener:
                 raise RuntimeError("the replica's HTTP application did not start") from self._task.exception()
             await asyncio.sleep(0.01)
 
+    def renew(self, certfile: str, keyfile: str) -> None:
+        """Serves new connections with what the files of its certificate hold now.
+
+        Raises:
+            OSError: They can't be read or do not go together, and nothing has changed.
+        """
+        assert self._server is not None
+        assert self._server.config.ssl is not None
+        check_certificate(certfile, keyfile)  # half of it would stay in force
+        self._server.config.ssl.load_cert_chain(certfile, keyfile)
+
     def check(self) -> None:
         """Does nothing while the listener runs.
 
@@ -90,6 +102,15 @@ class Listener:
         if self._server is not None and self._task is not None:
             self._server.should_exit = True
             await self._task
+
+
+def check_certificate(certfile: str, keyfile: str) -> None:
+    """Does nothing if a server can use a certificate and its key.
+
+    Raises:
+        OSError: They can't be read, need a password or do not go together.
+    """
+    ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certfile, keyfile, password="")
 
 
 def engine_key() -> str:

@@ -26,10 +26,11 @@ from serve.access.principal import Principal, Tenant, everybody
 from serve.admin.app import AdminRoutes
 from serve.admin.audit import AuditLog, verify
 from serve.admin.authorization import ADMIN_PORT, DATA_PORT, Rules, rules_of
+from serve.admin.deployment import AdminApi
 from serve.admin.replicas import GatewayReplicas, Watch, metrics_of
 from serve.cli import app as specgate
 from serve.config.access import RIGHTS
-from serve.errors import InvalidApiKeyError
+from serve.errors import ConfigError, InvalidApiKeyError
 from serve.gateway.announcer import listed_routes
 from serve.gateway.ingress import GatewayReplica
 from serve.http1.listener import AllowedRoutes, Listener
@@ -422,21 +423,45 @@ async def test_a_replicas_operators_routes_need_the_replicas_own_key() -> None:
         assert (await ask("POST", f"{replica.url}/v1/chat/completions", "secret", CHAT))[0] == 404
 
 
-async def test_it_speaks_tls_with_a_certificate_of_its_own(tmp_path: Path) -> None:
-    cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"
+async def certificate(folder: Path) -> tuple[str, str]:
+    """Makes a certificate for localhost; returns its files."""
+    await asyncio.to_thread(folder.mkdir, exist_ok=True)
+    cert, key = str(folder / "cert.pem"), str(folder / "key.pem")
     command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"]
-    names = ["-addext", "subjectAltName=DNS:localhost", "-keyout", str(key), "-out", str(cert)]
+    names = ["-addext", "subjectAltName=DNS:localhost", "-keyout", key, "-out", cert]
     await asyncio.to_thread(subprocess.run, [*command, *names], check=True, capture_output=True)
+    return cert, key
+
+
+async def test_it_speaks_tls_with_a_certificate_of_its_own_and_takes_a_renewed_one(tmp_path: Path) -> None:
+    cert, key = await certificate(tmp_path / "old")
+    new_cert, new_key = await certificate(tmp_path / "new")
     listener = Listener("127.0.0.1")
-    await listener.start(api().app(), protocol_factory({}), ssl_certfile=str(cert), ssl_keyfile=str(key))
-    context = ssl.create_default_context(cafile=str(cert))
+    await listener.start(api().app(), protocol_factory({}), ssl_certfile=cert, ssl_keyfile=key)
+
+    async def health(trusted: str) -> int:
+        context = ssl.create_default_context(cafile=trusted)
+        return (await ask("GET", f"https://localhost:{listener.port}/health", ssl=context))[0]
+
     try:
-        status, _, _ = await ask("GET", f"https://localhost:{listener.port}/health", ssl=context)
-        assert status == 200
+        assert await health(cert) == 200
         with pytest.raises(aiohttp.ClientError):
             await ask("GET", f"http://localhost:{listener.port}/health")
+        with pytest.raises(ssl.SSLError):
+            listener.renew(new_cert, key)
+        assert await health(cert) == 200
+        listener.renew(new_cert, new_key)
+        assert await health(new_cert) == 200
     finally:
         await listener.stop()
+
+
+@pytest.mark.parametrize("missing", ["cert.pem", "key.pem"])
+async def test_a_certificate_that_cannot_be_used_is_told_by_name(tmp_path: Path, missing: str) -> None:
+    cert, key = await certificate(tmp_path)
+    (tmp_path / missing).unlink()
+    with pytest.raises(ConfigError, match=missing):
+        await AdminApi.started({**config(), "admin": {"tls_certfile": cert, "tls_keyfile": key}})
 
 
 def lines_of(folder: Path) -> list[dict[str, Any]]:

@@ -14,6 +14,7 @@ from serve.routing.pool import Endpoint
 
 _OK = 200
 _LOWEST_ERROR = 400
+_UNAUTHORIZED = 401
 _HIGHEST_ERROR = 599
 
 
@@ -133,7 +134,7 @@ class Upstream:
         are without those that describe connection and body.
 
         Raises:
-            PoolUnavailableError: The replica is not reachable; another one may be.
+            PoolUnavailableError: The replica is not reachable, or refuses our key; another one may not.
             DeadlineError: The first byte did not come in time.
             EngineError: The response is compressed, although no request accepts that, or its status neither is 200
                 nor that of an error: a redirect or an empty success is no answer.
@@ -185,6 +186,9 @@ class _Post(AbstractAsyncContextManager[UpstreamResponse]):
         if (coding := response.headers.get("content-encoding", "identity").lower()) != "identity":
             await self.__aexit__()
             raise EngineError(f"The engine's response has the content-encoding {coding[:100]!r}, unasked.")
+        if response.status == _UNAUTHORIZED:  # never the client's key, which no engine gets
+            await self.__aexit__()
+            raise self._unavailable("The engine refused the gateway's own key.")
         if response.status != _OK and not _LOWEST_ERROR <= response.status <= _HIGHEST_ERROR:
             await self.__aexit__()
             raise EngineError(f"The engine's response has the status {response.status}, which is no answer.")
@@ -195,6 +199,5 @@ class _Post(AbstractAsyncContextManager[UpstreamResponse]):
         self._response.left = True
         self._upstream.connections.release(self._origin, self._connection)
 
-    def _unavailable(self) -> PoolUnavailableError:
-        retry_after_s = self._upstream.retry_after_s
-        return PoolUnavailableError("The engine is not answering; try again shortly.", retry_after_s=retry_after_s)
+    def _unavailable(self, message: str = "The engine is not answering; try again shortly.") -> PoolUnavailableError:
+        return PoolUnavailableError(message, retry_after_s=self._upstream.retry_after_s)

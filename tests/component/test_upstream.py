@@ -400,6 +400,14 @@ async def test_nobody_there_is_unavailable() -> None:
                 pass
 
 
+async def test_an_engine_that_refuses_the_gateways_key_is_unavailable() -> None:
+    refusal = b'HTTP/1.1 401 Unauthorized\r\ncontent-length: 24\r\n\r\n{"error":"Unauthorized"}'
+    async with running(Engine(refusal, WHOLE)) as ask:
+        with pytest.raises(PoolUnavailableError, match="refused the gateway's own key"):
+            await ask()
+        assert await ask() == (200, b"hello"), "it may have been told the new key first"
+
+
 async def test_a_header_with_a_line_break_is_never_sent() -> None:
     with pytest.raises(ValueError, match="line break"):
         async with Upstream(LimitsConfig()).post(Endpoint("http://127.0.0.1:1", None), "/", b"", {"a": "b\r\nc: d"}):

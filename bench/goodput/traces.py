@@ -125,9 +125,7 @@ class Ours:
 
     def __init__(self, kept_tokens: int, gateways: int = 1) -> None:
         self._slots: dict[str, int] = {}
-        self._gateways = [
-            PrefixPlacement(lambda: self._slots, lambda _: kept_tokens, is_shared=gateways > 1) for _ in range(gateways)
-        ]
+        self._gateways = [PrefixPlacement(lambda: self._slots, lambda _: kept_tokens) for _ in range(gateways)]
         self._chance = Random(1)
         self._exchange_s = 0.0
         self._events: list[tuple[float, int, Callable[[], object]]] = []

@@ -28,7 +28,7 @@ def build_pools(
 ) -> dict[PoolKey, Pool]:
     """Returns every pool of the configuration.
 
-    `handles` are the deployments of those that run in this cluster; all `gateways` share what a pool takes and keeps.
+    `handles` are the deployments of those that run in this cluster; all `gateways` share what a remote pool takes.
 
     Raises:
         ConfigError: The key of a remote pool is missing.
@@ -47,7 +47,7 @@ def build_pools(
         else:
             from serve.routing.ray_pool import RayPool  # a gateway of remote pools does without Ray
 
-            pools[model, pool] = RayPool(f"{model}/{pool}", handles[model, pool], terms, settings.routing, gateways)
+            pools[model, pool] = RayPool(f"{model}/{pool}", handles[model, pool], terms, settings.routing)
     return pools
 
 

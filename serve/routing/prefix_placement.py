@@ -115,7 +115,6 @@ class PrefixPlacement:
         slots: Those of each running replica.
         kept_tokens: How many tokens of prompts a replica keeps; None if it does not tell.
         known: All replicas that may still have what they were sent, by default those that run.
-        is_shared: Other gateways send prompts there as well.
     """
 
     def __init__(
@@ -123,7 +122,6 @@ class PrefixPlacement:
         slots: Callable[[], Mapping[str, int]],
         kept_tokens: Callable[[str], int | None] = lambda _: None,
         known: Callable[[], Collection[str]] | None = None,
-        is_shared: bool = False,
     ) -> None:
         def kept_blocks(url: str) -> int:
             return min((kept_tokens(url) or _KEPT_TOKENS) // BLOCK_TOKENS + 1, _MOST_BLOCKS)
@@ -133,7 +131,7 @@ class PrefixPlacement:
         self._index = PrefixIndex(kept_blocks)
         self._requests: Counter[str] = Counter()
         self._waiting_blocks: Counter[str] = Counter()
-        self._untold = deque[tuple[str, Sequence[int]]](maxlen=_MOST_UNTOLD if is_shared else 0)
+        self._untold = deque[tuple[str, Sequence[int]]](maxlen=_MOST_UNTOLD)
 
     def choose(self, blocks: Sequence[int], avoid: Collection[str] = ()) -> str:
         """Returns the URL of the best replica for a prompt; empty if none is known to have room."""

@@ -35,18 +35,14 @@ class RayPool:
     where its beginning is (docs/adr/0045).
     """
 
-    def __init__(
-        self, label: str, handle: DeploymentHandle, terms: WaitingTerms, routing: str = "balanced", gateways: int = 1
-    ) -> None:
+    def __init__(self, label: str, handle: DeploymentHandle, terms: WaitingTerms, routing: str = "balanced") -> None:
         self._label = label
         self._handle = handle
         self._deployment = (handle.app_name, handle.deployment_name)
         self._retry_after_s = terms.retry_after_s
         self._sticky = routing == "sticky"
         self._placement = (
-            PrefixPlacement(lambda: slots_by_url(*self._deployment), self._kept_tokens, is_shared=gateways > 1)
-            if routing == "prefix"
-            else None
+            PrefixPlacement(lambda: slots_by_url(*self._deployment), self._kept_tokens) if routing == "prefix" else None
         )
         self._leases = Leases(
             terms,

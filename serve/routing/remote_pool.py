@@ -68,9 +68,7 @@ class RemotePool:
         self._room = WaitingRoom[_Address](self._terms, label, self.give_back, self._capacity)
         self._is_sticky = routing == "sticky"
         self._placement = (
-            PrefixPlacement(self._rooms, self._kept_tokens, lambda: self._addresses, gateways > 1)
-            if routing == "prefix"
-            else None
+            PrefixPlacement(self._rooms, self._kept_tokens, lambda: self._addresses) if routing == "prefix" else None
         )
 
     @property

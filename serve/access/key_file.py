@@ -16,7 +16,7 @@ from pydantic import (
     model_validator,
 )
 
-from serve.access.key_record import KeyRecord, SecretHash
+from serve.access.key_record import KeyRecord, SecretHash, key_object
 from serve.access.principal import NO_LIMITS, Tenant
 from serve.config.access import ModelPattern, RequestPriority, RightName, TenantName
 from serve.config.problems import problems_of
@@ -186,21 +186,12 @@ def read_key_file(path: Path) -> tuple[tuple[Tenant, ...], tuple[KeyRecord, ...]
 
 
 def key_row(key: KeyRecord) -> str:
-    """Returns a key as YAML, to be added to the file's `keys`."""
+    """Returns a key as YAML, to be added to the file's `keys`: what is not as usual, and the hash."""
     newest, *older = key.hashes
-    row: dict[str, Any] = {
-        "id": key.id,
-        "tenant": key.tenant,
-        "name": key.name,
-        "hash": _PREFIX + newest.sha256.hex(),
-        "scopes": sorted(key.scopes),
-        "models": list(key.models),
-        "limits": key.limits.stated(),
-        "priority_default": key.priority_default,
-        "priority_ceiling": key.priority_ceiling,
-    }
-    usual = KeyTerms(tenant=key.tenant).model_dump()
-    row = {name: value for name, value in row.items() if name == "tenant" or (value and value != usual.get(name))}
+    usual = key_object(KeyTerms(tenant=key.tenant).record(key.id, key.hashes, key.created_s))
+    own = {name: value for name, value in key_object(key).items() if name in KeyTerms.model_fields}
+    own = {name: value for name, value in own.items() if value != usual[name]}
+    row: dict[str, Any] = {"id": key.id, "tenant": key.tenant, **own, "hash": _PREFIX + newest.sha256.hex()}
     if key.expires_s is not None:
         row["expires"] = datetime.fromtimestamp(key.expires_s, UTC)
     if older and older[0].until_s is not None:

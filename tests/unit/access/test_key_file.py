@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 import yaml
+from hypothesis import given
+from hypothesis import strategies as st
 from pydantic import ValidationError
 from support.odd_files import ODD_KINDS, put_odd
 
@@ -15,10 +17,15 @@ from serve.access.key_record import KeyRecord, SecretHash
 from serve.access.key_text import digest, new_id, new_token
 from serve.access.oidc import read_provider_keys
 from serve.access.principal import Tenant
+from serve.config.access import PRIORITIES, RIGHTS
 from serve.config.rate_limits import Limits
 from serve.errors import ConfigError
 
 HASH = "sha256:" + "ab" * 32
+USUAL = {
+    "name": "", "scopes": ["infer"], "models": ["*"], "limits": {}, "priority_default": "standard",
+    "priority_ceiling": "interactive",
+}  # fmt: skip
 
 
 def written(folder: Path, text: str) -> Path:
@@ -132,6 +139,26 @@ def test_a_row_that_is_printed_can_be_read_back(tmp_path: Path) -> None:
     assert isinstance(yaml.safe_load(document), dict)
     assert read_key_file(written(tmp_path, document)) == ((), (key,))
     assert TOKEN not in document
+
+
+@given(
+    st.builds(
+        KeyTerms,
+        tenant=st.just("red"),
+        name=st.sampled_from(["", "ci: #1"]),
+        scopes=st.lists(st.sampled_from(sorted(RIGHTS)), unique=True).map(tuple),
+        models=st.sampled_from([("*",), ("kimi-*", "qwen")]),
+        limits=st.builds(Limits, concurrency=st.sampled_from([None, 3])),
+        priority_default=st.sampled_from(PRIORITIES),
+        priority_ceiling=st.sampled_from(PRIORITIES),
+    )
+)
+def test_a_row_says_what_is_not_usual_and_nothing_else(terms: KeyTerms) -> None:
+    key = terms.record("abcdefghij", (SecretHash(digest(TOKEN)),), 0.0)
+    (row,) = yaml.safe_load(key_row(key))
+    said = {name: row[name] for name in row.keys() & KeyTerms.model_fields.keys()}
+    assert KeyTerms.model_validate(said).record(key.id, key.hashes, 0.0) == key
+    assert [name for name, value in said.items() if value == USUAL.get(name)] == []
 
 
 def test_a_time_without_a_zone_is_in_utc() -> None:

@@ -11,6 +11,10 @@ from itertools import chain, pairwise
 from typing import Any
 from unicodedata import normalize
 
+import msgspec
+
+from serve.request.completion import MALFORMED
+
 _DASHES = (*range(0x2010, 0x2016), 0x2212)
 _INVISIBLE = (0xAD, *range(0x200B, 0x200E), 0x2060, 0xFEFF)
 _PLAIN = {**dict.fromkeys(_DASHES, "-"), **dict.fromkeys(_INVISIBLE)}
@@ -30,7 +34,11 @@ _PROGRAMS = """
     xargs yarn zip
 """
 
-_WHOLE = re.compile(rf"[\w./\\:@#+~%?&={_LIKE_ASCII}-]+")
+_PICTURES = "\u2600-\u27bf\ufe0f\U0001f000-\U0001faff"
+_WHOLE = re.compile(rf"[\w./\\:@#+~%?&={_LIKE_ASCII}{_PICTURES}-]+")
+# A path with spaces in it, from a root on.
+_WORDS_OF_PATH = re.compile(r"([A-Za-z]:|~|\.{1,2})?[/\\][^\s\"'`<>|;*?$]+( [^\s\"'`<>|;*?$]+)+")
+_ADDRESS = re.compile(r"[a-z]+://\S+|[\w.+-]+@[\w-]+\.[\w.-]+")
 _IN_LINE = re.compile(r"(?:sha256:)?([^\s\"'`<>|;&(),=\[\]{}*$]{5,256})")
 _OPAQUE_IN_LINE = re.compile(r"(?=.*\d)(?=.*[A-Za-z])[\w-]{8,66}")
 _OPAQUE_IN_TEXT = re.compile(
@@ -40,6 +48,7 @@ _OPAQUE_IN_TEXT = re.compile(
 _BETWEEN_WORDS = str.maketrans({sign: " " for sign in map(chr, range(128)) if not (sign.isalnum() or sign in "_./+=-")})
 _LEAST_OPAQUE_CHARS = 12
 _PATCHED = re.compile(r"^(?:\*\*\* (?:Update|Delete) File: |--- a/)([^\t\r\n]+)", re.MULTILINE)  # a file that is there
+_JSON_BEGINS = ("{", "[")
 _DIGIT = re.compile(r"\d")
 _DIGITS_OR_NONE = re.compile(r"\d+|\D+")
 # A line of a file: of a list, a comment, an assignment, or with a lock file's digest.
@@ -53,7 +62,7 @@ _KNOWN = re.compile(
 )
 _EXPONENT = re.compile(r"[+-]?[\d.]+[eE][+-]?\d+")
 _SETTING = re.compile(r"(?:--[\w.-]+|[A-Z][A-Z0-9_]*)=(\S*)")  # only its value is a name
-_COMMAND = re.compile(rf"(sudo |[A-Z_]+=\S+ )*({'|'.join(_PROGRAMS.split())}) ")
+_COMMAND = re.compile(rf"(sudo |[A-Z_]+=\S+ )*({'|'.join(_PROGRAMS.split())}|SELECT|INSERT INTO|DELETE FROM|UPDATE) ")
 _PROSE = re.compile(r"[A-Z][A-Za-z']* [^<>{}=;\"`]+")
 _HUMP_OR_RUN = re.compile(r"[A-Z][a-z]{2,}|[a-z]{3,}|[A-Z]{4,}")
 _SPOKEN = re.compile(r"[^aeiouy]{0,3}([aeiouy]{1,3}[^aeiouy]{1,3})*[aeiouy]{1,3}[^aeiouy]{0,3}")
@@ -93,7 +102,7 @@ def names_in(arguments: Any) -> Iterator[str]:
 def contents_in(arguments: Any) -> int:
     """Returns how many texts of files there are: several lines, or one that looks so; an old and a new in a patch."""
     values = arguments.values() if isinstance(arguments, dict) else ()
-    return sum(_is_content(value) + _is_patch(value) for value in values if isinstance(value, str))
+    return sum([_is_content(value) + _is_patch(value) for value in values if isinstance(value, str)])
 
 
 def is_number(text: str) -> bool:
@@ -150,7 +159,7 @@ def is_random(text: str) -> bool:
     return 2 * sum(map(len, words)) <= signs
 
 
-_UNSIGNED = str.maketrans("", "", ".-+ ")
+_UNSIGNED = str.maketrans("", "", ".-+: ")
 
 
 def texts_in(arguments: Any) -> list[str]:
@@ -169,9 +178,19 @@ def _values(arguments: Any) -> Sequence[Any]:
             waiting += reversed(value.values())
         elif isinstance(value, list):
             waiting += reversed(value)
+        elif isinstance(value, str) and value[:1] in _JSON_BEGINS and (inner := _decoded(value)):
+            waiting += reversed(texts_in(inner))  # its numbers may be computed
         else:
             found.append(value)
     return found
+
+
+def _decoded(text: str) -> Any:
+    """Returns what a text holds that is an object or a list in JSON, and no file's; else None."""
+    try:
+        return None if _is_content(text) else msgspec.json.decode(text)
+    except MALFORMED:
+        return None
 
 
 def _number_in(value: Any) -> Iterable[str]:
@@ -197,16 +216,18 @@ def _names_in_text(text: str) -> Iterable[str]:
     words = (word.strip(_PUNCTUATION) for word in _IN_LINE.findall(text))
     if _COMMAND.match(text):
         return [word for word in words if is_place(word) or (_OPAQUE_IN_LINE.fullmatch(word) and is_random(word))]
+    if len(text) <= _MOST_CHARS and is_file(text) and _WORDS_OF_PATH.fullmatch(text):
+        return (text,)
     if is_spaced(text):
         return [text, *filter(_is_opaque_in_line, words)]
     if _GROUPED.fullmatch(text):
         return () if _MOMENT.fullmatch(text) else (text,)
     is_prose = _PROSE.fullmatch(text) is not None  # code has other packages, and paths as they are elsewhere
-    return [word for word in words if (is_prose and _is_file_in_folder(word)) or _is_opaque_in_line(word)]
+    return [word for word in words if (is_prose and _is_place_in_prose(word)) or _is_opaque_in_line(word)]
 
 
-def _is_file_in_folder(word: str) -> bool:
-    return is_file(word) and ("/" in word or "\\" in word)
+def _is_place_in_prose(word: str) -> bool:
+    return (is_file(word) and ("/" in word or "\\" in word)) or _ADDRESS.fullmatch(word) is not None
 
 
 def _is_opaque_in_line(word: str) -> bool:

@@ -605,6 +605,33 @@ def test_what_json_hides_is_found_in_the_text_of_messages_and_of_earlier_calls()
     assert "brève" in prompt.read()
 
 
+ADDRESS = "https://git.example.com/acme/router/pull/1183"
+PICTURED = "notes/🚀-launch/rollout_plan.md"
+SPACED = "/Users/mia/My Orders/Cache Report 7291.pdf"
+
+
+@pytest.mark.parametrize(
+    ("text", "source"),
+    [
+        ('{"path": "serve/gaurd/core/choice.py", "n": 1}', "serve/guard/core/choice.py"),
+        ('["serve/gaurd/core/choice.py"]', "serve/guard/core/choice.py"),
+        ('{"amount": 1523.57}', None),  # may be computed
+        ("{" * 900, None),
+        (f"Please look at {ADDRESS.replace('1183', '1138')} and answer.", ADDRESS),
+        ("Write to mia.chen87@exampel.com about it.", "mia.chen87@example.com"),
+        (PICTURED.replace("plan", "plwn"), PICTURED),
+        (SPACED.replace("Orders", "Orbers"), SPACED),
+        (SPACED, None),
+        ("SELECT * FROM files WHERE path = 'serve/gaurd/core/choice.py'", "serve/guard/core/choice.py"),
+        ("10.21.37.144:8835", "10.21.37.144:8385"),
+    ],
+)
+def test_names_in_json_prose_and_queries_are_looked_up_and_those_with_pictures_and_spaces(
+    text: str, source: str | None
+) -> None:
+    assert suspected(text, f"{PROMPT}{ADDRESS}\n{PICTURED}\n{SPACED}\n10.21.37.144:8385") == source
+
+
 def written_by_php(body: str) -> str:
     return body.replace("/", "\\/")
 

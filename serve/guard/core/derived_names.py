@@ -39,7 +39,7 @@ _FEW_VERSIONS = 3
 _ESCAPE = re.compile(r"(%|\\x)[\dA-Fa-f]?$")
 _VERSION = re.compile(
     r"\d+(\.\d+)+([-.]?(alpha|beta|a|b|rc|dev|post)\.?\d*)?|(?<=[@-])v\d+$|(?<=v)\d+(_\d+)+|0x0[\da-f]{5}|\d{4}-\d\d-\d\d"
-    r"|(?<![^\W_])([bvr]\d{4,5}$|([a-z]{2,3}\d{1,2}){2,}(?![^\W_]))"  # builds, and sizes: `b10434`, `dp4ep8`
+    r"|(?<![^\W_])([bvr]\d{4,5}$|([a-z]{2,3}\d{1,2}){2,3}(?![^\W_]))"  # builds, and sizes: `b10434`, `dp4ep8`
 )
 _DIGIT = re.compile(r"\d")
 _BRANCHES = frozenset({"HEAD", "main", "master", "latest", "stable", "develop", "trunk"})
@@ -71,7 +71,7 @@ def is_derived(
     """
     if any(map(says_on, slips)):
         return False
-    if all(_is_next_number(slip) or _is_next_hash(slip) for slip in slips):  # two make no row unless each would
+    if all(map(_is_next, slips)):  # two make no row unless each would
         return True
     for slip in slips:
         if creates and _is_of_file(slip, creates_file):
@@ -188,7 +188,7 @@ def _is_other_sign(slip: Slip) -> bool:
     if is_file(source) and ((meant == "." and slip.behind in ENDINGS) or (meant == "/" and not said)):
         return True
     if not meant and not (slip.before[-1].isalnum() and slip.behind[0].isalnum()):
-        return False
+        return said == "." and is_file(source) and "." in (slip.before[-1], slip.behind[0])
     if _is_host(source) or ("@" in source and meant):
         return True
     if meant == "/" and said in {"-", "."} and is_file(slip.name):
@@ -300,7 +300,11 @@ def _is_other_form(slip: Slip) -> bool:
     if at_end and slip.meant == "s" and slip.said.isdigit() and slip.source_word.isalpha():
         return True
     is_form = at_end and slip.word.isalpha() and {slip.said, slip.meant} <= _FORMS and not is_opaque(slip)
-    return is_form and not (len(slip.meant) > 1 and _is_cut(slip))
+    return is_form and not (len(slip.meant) > 1 and _is_cut(slip)) and is_file(slip.name) >= is_file(slip.source)
+
+
+def _is_next(slip: Slip) -> bool:
+    return _is_next_number(slip) or _is_next_hash(slip)
 
 
 def _is_next_number(slip: Slip) -> bool:
@@ -319,7 +323,7 @@ def _is_next_number(slip: Slip) -> bool:
     if is_number(slip.name) and said.strip("0") == meant.strip("0"):
         return True
     near = 1 if slip.size == 1 else 10
-    return _RECORD_DIGITS <= len(said) < _MOST_DIGITS and bool(meant) and abs(int(said) - int(meant)) <= near
+    return _RECORD_DIGITS <= len(said) < _MOST_DIGITS and bool(meant) and 0 < abs(int(said) - int(meant)) <= near
 
 
 def _is_no_version(slip: Slip) -> bool:
@@ -449,12 +453,14 @@ def _is_other_word(slip: Slip, *, creates: bool) -> bool:
     if creates and _is_numbered_symbol(slip):
         return True
     if is_opaque(slip):
-        return _is_kind(slip) or slip.size > _TOKEN_CHARS  # one of a family, as the editors of projects number things
+        is_longer = slip.size > _TOKEN_CHARS  # one of a family, as the editors of projects number things
+        return _is_kind(slip) or (is_longer and (creates or slip.source.isupper()))
     if creates:
         return True
     if (slip.said + slip.meant).isdigit():
         return "@" not in slip.name and _is_counted(slip.source_number)
-    if "@" in slip.name or _STROKE.search(slip.behind.rstrip("/\\")):
+    is_domain = "." not in slip.behind and _is_host(slip.source)
+    if is_domain or "@" in slip.name or _STROKE.search(slip.behind.rstrip("/\\")):
         return False
     stem = _FAMILIAR.sub("", slip.source_word)
     kept = len(stem) - len(slip.meant)
@@ -485,7 +491,8 @@ def _is_numbered_symbol(slip: Slip) -> bool:
 def _is_kind(slip: Slip) -> bool:
     """Returns whether the difference says of what kind a record is: `chk_83f5` for `dbc_83f5`."""
     record = next(_words(slip.behind), "")
-    return not slip.before and slip.said == slip.word and slip.said.islower() and not record.isalpha()
+    is_word = slip.said == slip.word and slip.said.isalpha() and slip.said.islower()
+    return is_word and not slip.before and not record.isalpha()
 
 
 def _words(name: str) -> Iterator[str]:

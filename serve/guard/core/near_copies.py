@@ -83,17 +83,17 @@ class NearCopies:
             self._scanned += len(self._prompt.body)
             if contents is None:
                 contents = contents_in(arguments)
-            if (misspelt := self._misspelt(name)) and not _is_said_right(misspelt, name, arguments):
+            if (misspelt := self._misspelt(name)) and not _are_said_right([misspelt], name, arguments):
                 return misspelt
             if is_spaced(name):
                 continue
             writing = self._writing(name)
             slips = self._slips(name, writing, may_have_two=contents == 0)
-            if not slips or any(_is_said_right(slip, name, arguments) for slip in slips):
+            if not slips or _are_said_right(slips, name, arguments):
                 continue
             if is_derived(slips, creates=contents > 0, creates_file=contents == 1, is_like_a_word=self._is_like_a_word):
                 continue
-            if self._is_in_text(slips[0], writing) and not any(_is_spelt(slip, writing) for slip in slips):
+            if self._is_in_text(slips[0], writing) and not any([_is_spelt(slip, writing) for slip in slips]):
                 return slips[0]
         return None
 
@@ -146,7 +146,7 @@ class NearCopies:
 
 def _is_spelt(slip: Slip, writing: Writing) -> bool:
     """Returns whether the prompt has the name in other capitals, or elsewhere the word that changed."""
-    word = slip.word
+    word = _place_of(slip)
     if (
         (not word.isalpha() and is_opaque(slip))
         or not writing.has_uncased(word)
@@ -158,6 +158,14 @@ def _is_spelt(slip: Slip, writing: Writing) -> bool:
     return writing.says_uncased(slip.name) or (len(word) > _SHORT_WORD and writing.says_uncased(word))
 
 
-def _is_said_right(slip: Slip, name: str, arguments: Any) -> bool:
+def _place_of(slip: Slip) -> str:
+    """Returns the word that holds a difference, or the whole host of an address."""
+    if "@" not in slip.before and (":" not in slip.before or "/" in slip.before.partition("://")[2]):
+        return slip.word
+    return slip.said.join(slip.around(lambda sign: sign.isalnum() or sign in "-."))
+
+
+def _are_said_right(slips: Sequence[Slip], name: str, arguments: Any) -> bool:
     """Returns whether the call names both, as one that renames: then it means the other one."""
-    return slip.source in "\n".join(texts_in(arguments)).replace(name, "")
+    others = "\n".join(texts_in(arguments)).replace(name, "")
+    return any([slip.source in others for slip in slips])

@@ -15,6 +15,7 @@ from serve.guard.core.slip import TOKEN_CHARS, Slip, in_common, two_slips
 
 _SHORT_SLIP = 2  # one character, or two that changed places
 _LONG_SLIP = 8  # a token
+_LONG_WORD = 12  # without a sign in it: the last group of a UUID
 _SHORT_NAME, _SHORTEST_NAME = 12, 6
 _MOST_MISSING = 96  # characters of folders
 _LEAST_WITH_TWO = 8  # characters of a name in which two slips count
@@ -96,8 +97,11 @@ class Neighbours:
             return paths.values()
         most = _longest_slip(self._name)
         for longest in dict.fromkeys((_SHORT_SLIP, min(TOKEN_CHARS, most), most)):
-            if missing <= longest and (found := self._within(longest)):
-                return found.values()
+            if missing > longest:
+                continue
+            found = self._within(longest).values()
+            if near := [slip for slip in found if slip.size <= _LONG_SLIP or (slip.said + slip.meant).isalnum()]:
+                return near
         return ()
 
     def with_two_slips(self) -> Sequence[Slip]:
@@ -297,7 +301,7 @@ def _longest_slip(name: str) -> int:
     """Returns how long a slip may be such that a neighbour is still near."""
     if len(name) < _SHORTEST_NAME:
         return _SHORT_SLIP
-    return 3 if len(name) < _LEAST_WITH_TWO else min(_LONG_SLIP, max(4, len(name) // 3))
+    return 3 if len(name) < _LEAST_WITH_TWO else min(_LONG_WORD, max(4, len(name) // 3))
 
 
 def _longest_head(text: bytes, name: bytes) -> int:

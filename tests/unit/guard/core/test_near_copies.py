@@ -632,6 +632,25 @@ def test_names_in_json_prose_and_queries_are_looked_up_and_those_with_pictures_a
     assert suspected(text, f"{PROMPT}{ADDRESS}\n{PICTURED}\n{SPACED}\n10.21.37.144:8385") == source
 
 
+@pytest.mark.parametrize(
+    ("name", "source"),
+    [
+        ("9c2f41ab77d0e4129b5d3e07912b90de45678901", "9c2f41ab77d0e4129b55c0ff12ab90de45678901"),
+        ("3f2a9c41-77d0-4e12-9b55-c0f4710dab90", "3f2a9c41-77d0-4e12-9b55-c0ffee12ab90"),
+        ("TCK-2024-0471313", "TCK-2024-471313"),
+        ("mia.chen87@example.org", "mia.chen87@example.com"),
+        ("mia.chen87@acme.org", None),  # who moved there
+        ("https://docs.example.org/7/core", "https://docs.example.com/7/core"),
+        ("billing-4f1c9.internal.example.net", "billing-4f1c9.internal.example.com"),
+        ("serve/guard/core/guard..py", "serve/guard/core/guard.py"),
+        ("serve/web/router.t", "serve/web/router.ts"),
+    ],
+)
+def test_another_middle_of_a_hash_a_zero_or_another_domain_is_a_slip(name: str, source: str | None) -> None:
+    others = "see acme.org, or any org, https://docs.example.com/7/core, serve/web/router.ts"
+    assert suspected(name, f"{PROMPT}{others}") == source
+
+
 def written_by_php(body: str) -> str:
     return body.replace("/", "\\/")
 

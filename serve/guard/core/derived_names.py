@@ -38,7 +38,8 @@ _API_VERSION = re.compile(r"v\d{1,3}")
 _FEW_VERSIONS = 3
 _ESCAPE = re.compile(r"(%|\\x)[\dA-Fa-f]?$")
 _VERSION = re.compile(
-    r"\d+(\.\d+)+([-.]?(alpha|beta|a|b|rc|dev|post)\.?\d*)?|(?<=[@-])v\d+$|(?<=v)\d+(_\d+)+|0x0[\da-f]{5}|\d{4}-\d\d-\d\d"
+    r"\d+(\.\d+)+(\.{2,3}v?\d+(\.\d+)+)?([-.]?(alpha|beta|a|b|rc|dev|post)\.?\d*)?|(?<=[@-])v\d+$|(?<=v)\d+(_\d+)+"
+    r"|0x0[\da-f]{5}|\d{4}-\d\d-\d\d|(?<=_)20\d\d[01]\d[0-3]\d(?=_|$)"
     r"|(?<![^\W_])([bvr]\d{4,5}$|([a-z]{2,3}\d{1,2}){2,3}(?![^\W_]))"  # builds, and sizes: `b10434`, `dp4ep8`
 )
 _DIGIT = re.compile(r"\d")
@@ -148,12 +149,19 @@ def is_stray_capital(slip: Slip) -> bool:
     if _is_host(source) or (is_file(source) and slip.start > source.rfind(".")):
         return True
     if slip.size != 1:
-        return is_folder
+        return is_folder or ("@" in source and source.islower())
     if not any(sign in source for sign in "/\\_@:-"):
         return False
     if slip.before[-1:].isalpha() or (slip.meant.isupper() and slip.behind[:1].isalpha()):
         return True
-    return source.islower() and (is_folder or (slip.before != "" and _is_long(slip)))
+    if is_folder:
+        return source.rpartition("/")[0].islower()
+    return source.islower() and slip.before != "" and _is_long(slip)
+
+
+def is_of_domain(slip: Slip) -> bool:
+    """Returns whether a difference lies in the last part of a host's name."""
+    return "." not in slip.behind and (_is_host(slip.source) or _is_host(slip.name))
 
 
 def _is_host(name: str) -> bool:
@@ -365,7 +373,7 @@ def _is_other_kind_of_file(slip: Slip) -> bool:
     """The same name with another ending."""
     stem, dot, ending = slip.name.rpartition(".")
     is_ending = dot != "" and slip.start > len(stem) and ending in ENDINGS
-    return is_ending and "@" not in slip.name and not _is_host(slip.source)
+    return is_ending and "@" not in slip.name and not is_of_domain(slip)
 
 
 def _is_other_version(slip: Slip) -> bool:
@@ -391,7 +399,7 @@ def _is_other_letter(slip: Slip) -> bool:
     """A letter or two that stand alone, as of a zone or a language: `us-east1-c` for `us-east1-b`."""
     word, source = slip.word, slip.source_word
     few = word.isalpha() and source.isalpha() and word.isascii() and max(len(word), len(source)) <= _FEW_LETTERS
-    return few and not slip.swaps and source not in ENDINGS and not is_opaque(slip)
+    return few and not slip.swaps and source not in ENDINGS and not is_opaque(slip) and not is_of_domain(slip)
 
 
 def _is_escape(slip: Slip) -> bool:
@@ -459,8 +467,7 @@ def _is_other_word(slip: Slip, *, creates: bool) -> bool:
         return True
     if (slip.said + slip.meant).isdigit():
         return "@" not in slip.name and _is_counted(slip.source_number)
-    is_domain = "." not in slip.behind and _is_host(slip.source)
-    if is_domain or "@" in slip.name or _STROKE.search(slip.behind.rstrip("/\\")):
+    if is_of_domain(slip) or "@" in slip.name or _STROKE.search(slip.behind.rstrip("/\\")):
         return False
     stem = _FAMILIAR.sub("", slip.source_word)
     kept = len(stem) - len(slip.meant)
@@ -477,8 +484,8 @@ def _is_of_file(slip: Slip, creates_file: bool) -> bool:
 
 def _has_no_ending(slip: Slip) -> bool:
     """Returns whether letters stand in the place of a file's ending that no file has."""
-    is_within = slip.start > slip.source.rfind(".")
-    return is_within and slip.said.isalpha() and is_file(slip.source) and not is_file(slip.name)
+    is_ending = slip.start >= slip.source.rfind(".")
+    return is_ending and slip.said.isalpha() and is_file(slip.source) and not is_file(slip.name)
 
 
 def _is_numbered_symbol(slip: Slip) -> bool:

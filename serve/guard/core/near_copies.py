@@ -17,6 +17,7 @@ from typing import Any
 from serve.guard.core.argument_names import contents_in, is_spaced, names_in, plain_spellings, texts_in
 from serve.guard.core.derived_names import (
     is_derived,
+    is_of_domain,
     is_opaque,
     is_stray_capital,
     is_torn_path,
@@ -159,7 +160,9 @@ def _is_spelt(slip: Slip, writing: Writing) -> bool:
 
 
 def _place_of(slip: Slip) -> str:
-    """Returns the word that holds a difference, or the whole host of an address."""
+    """Returns the word that holds a difference; of an address the whole host."""
+    if is_of_domain(slip):
+        return slip.name
     if "@" not in slip.before and (":" not in slip.before or "/" in slip.before.partition("://")[2]):
         return slip.word
     return slip.said.join(slip.around(lambda sign: sign.isalnum() or sign in "-."))

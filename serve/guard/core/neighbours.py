@@ -100,7 +100,7 @@ class Neighbours:
             if missing > longest:
                 continue
             found = self._within(longest).values()
-            if near := [slip for slip in found if slip.size <= _LONG_SLIP or (slip.said + slip.meant).isalnum()]:
+            if near := [slip for slip in found if slip.size <= _LONG_SLIP or _is_group(slip)]:
                 return near
         return ()
 
@@ -262,6 +262,12 @@ class Neighbours:
         if " " in name:  # other words stand around it
             return f"{writing.ahead_of(place, start)}{part}{writing.behind(end_there, len(name) - end)}"
         return writing.joined(place, end_there, self._signs, len(name) + _LONG_SLIP)
+
+
+def _is_group(slip: Slip) -> bool:
+    """Returns whether a difference is in one word of an opaque name, as a group of a UUID is."""
+    differing = slip.said + slip.meant
+    return differing.isalnum() and not differing.isalpha() and is_opaque(slip)
 
 
 def _swapped_tokens(name: str, first: int, last: int) -> Iterator[str]:

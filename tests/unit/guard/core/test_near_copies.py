@@ -371,6 +371,8 @@ GIVEN_ON_PURPOSE = {
     "GetFloat64": "GetFloat32",
     "actions/setup-python@v3": "actions/setup-python@v4",
     "build-2025-05-17-v1": "build-2025-05-27-v1",
+    "web_search_20260209_param.py": "web_search_20260318_param.py",
+    "https://github.com/acme/sdk/compare/v1.50.1...v1.50.2": "https://github.com/acme/sdk/compare/v1.50.2...v1.51.0",
     "0x023301": "0x023400",
     "us-central1-a": "us-central1-c",
     "https://github.com/acme/tool/tree/master/docs": "https://github.com/acme/tool/tree/main/docs",
@@ -642,12 +644,19 @@ def test_names_in_json_prose_and_queries_are_looked_up_and_those_with_pictures_a
         ("mia.chen87@acme.org", None),  # who moved there
         ("https://docs.example.org/7/core", "https://docs.example.com/7/core"),
         ("billing-4f1c9.internal.example.net", "billing-4f1c9.internal.example.com"),
+        ("shop.billing.example.io", "shop.billing.example.de"),
+        ("MIA.chen87@example.com", "mia.chen87@example.com"),
+        ("lib/Acme/web/UserPage.java", "lib/acme/web/UserPage.java"),
+        ("serve/web/routerqd", "serve/web/router.ts"),
         ("serve/guard/core/guard..py", "serve/guard/core/guard.py"),
         ("serve/web/router.t", "serve/web/router.ts"),
     ],
 )
-def test_another_middle_of_a_hash_a_zero_or_another_domain_is_a_slip(name: str, source: str | None) -> None:
+def test_another_middle_of_a_hash_a_zero_another_domain_or_ending_and_a_stray_capital_are_slips(
+    name: str, source: str | None
+) -> None:
     others = "see acme.org, or any org, https://docs.example.com/7/core, serve/web/router.ts"
+    others += " lib/acme/web/UserPage.java shop.billing.example.de"
     assert suspected(name, f"{PROMPT}{others}") == source
 
 

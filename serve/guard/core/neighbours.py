@@ -93,7 +93,8 @@ class Neighbours:
     def with_one_slip(self) -> Iterable[Slip]:
         """Returns the slips that make the name of one in the prompt: the short ones, or else longer ones."""
         missing = len(self._name) - self._head - self._tail
-        if missing <= 0 and (paths := self._with_folders()):
+        is_nearly_there = self._head == len(self._name) - 1  # so that no folder is missing
+        if missing <= 0 and not is_nearly_there and (paths := self._with_folders()):
             return paths.values()
         most = _longest_slip(self._name)
         for longest in dict.fromkeys((_SHORT_SLIP, min(TOKEN_CHARS, most), most)):

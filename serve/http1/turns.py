@@ -102,17 +102,20 @@ def at_once(steps: Generator[None, None, T]) -> T:
 
 
 class Burst:
-    """Tells the first few of a moment, who may begin at once, from a crowd that begins in turns."""
+    """Tells the first few who come at the same moment, and may begin at once, from a crowd that begins in turns.
 
-    def __init__(self, clock: Callable[[], float] = monotonic) -> None:
-        self._clock = clock
-        self._began_s = 0.0
+    A moment is a turn of the loop: those who come one after the other are no crowd, however fast they are served.
+    """
+
+    def __init__(self) -> None:
         self._begun = 0
 
     def is_crowd(self) -> bool:
         """Counts one who begins; returns whether they should wait for their `turn` first."""
-        now_s = self._clock()
-        if now_s - self._began_s > _TURN_S:
-            self._began_s, self._begun = now_s, 0
+        if not self._begun:
+            asyncio.get_running_loop().call_soon(self._end)
         self._begun += 1
         return self._begun > _FIRST_PIECES
+
+    def _end(self) -> None:
+        self._begun = 0

@@ -63,8 +63,7 @@ async def test_who_leaves_while_waiting_holds_nobody_up() -> None:
 
 
 async def test_a_few_begin_at_once_and_a_crowd_in_turns() -> None:
-    now_s = 1.0
-    burst = Burst(lambda: now_s)
+    burst = Burst()
     turns = LoopTurns()
 
     async def begin() -> None:
@@ -74,7 +73,6 @@ async def test_a_few_begin_at_once_and_a_crowd_in_turns() -> None:
     done: list[int] = []
     assert await most_at_once(done, in_turns(250, 1, done, begin)) <= 16 + 64
     assert done == list(range(250))
-    now_s += 0.1
     tasks = in_turns(16, 1, done, begin)
     await asyncio.sleep(0)
     assert all(task.done() for task in tasks)
@@ -128,3 +126,10 @@ async def test_errors_of_work_beside_the_event_loop_are_its_own() -> None:
 
     with pytest.raises(ValueError, match="broken"):
         await in_slices(bad(), aside=True)
+
+
+async def test_who_comes_after_another_is_served_is_no_crowd_however_fast_that_was() -> None:
+    burst = Burst()
+    for _ in range(250):
+        assert not burst.is_crowd()
+        await asyncio.sleep(0)

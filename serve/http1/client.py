@@ -140,14 +140,14 @@ class ClientConnection(asyncio.Protocol):
         """Ends a response whose engine is silent for too long, and tells the engine."""
         self._abort(TimeoutError("silent for much longer than before"))
 
-    def send(self, head: bytes, body: bytes) -> None:
-        """Sends a request. The connection is new, or the response to the request before was finished."""
+    def send(self, head: bytes, *body: bytes | memoryview) -> None:
+        """Sends a request, with its body in parts. The connection is new, or the last response was finished."""
         self._phase = _HEAD
         self._response = Response()
         self._last_byte_at = self._loop.time()
         if self._silence_timer is None:  # that of the request before is as good: it looks when the last byte came
             self._look_after(self._idle_timeout_s)
-        self._transport.writelines((head, body))
+        self._transport.writelines((head, *body))
 
     async def receive_head(self) -> None:
         """Waits until `status` and `headers` are known.

@@ -122,12 +122,6 @@ class Held(AbstractAsyncContextManager["Held"]):
     def __init__(self) -> None:
         self._exits: list[Callable[..., Any]] = []
 
-    async def enter(self, context: AbstractAsyncContextManager[T]) -> T:
-        """Enters a context, and returns what it yields."""
-        entered = await context.__aenter__()
-        self._exits.append(context.__aexit__)
-        return entered
-
     def enter_now(self, context: AbstractContextManager[T]) -> T:
         """Enters a context that is not awaited, and returns what it yields."""
         entered = context.__enter__()
@@ -275,7 +269,7 @@ class Attempts:
                 headers = self._outgoing.headers(request, endpoint, next(request.attempt_numbers))
                 if self._telemetry.traced:
                     self._inject(headers)
-                async with self._upstream.post(endpoint, path, body, headers) as response:
+                async with await self._upstream.post(endpoint, path, (body,), headers) as response:
                     answer = await response.body()
                     if response.status != _OK:
                         raise EngineError(f"The engine answered {path} with status {response.status}.")
@@ -320,7 +314,8 @@ class Attempts:
                     left.remove(preferred)
                     span.set_attribute("specgate.pool", preferred.pool)
                     hold = pool.reserve(affinity, request.asker)
-                    slot = _Slot(preferred, await held.enter(hold), hold)
+                    slot = _Slot(preferred, await hold.__aenter__(), hold)
+                    held.keep(hold)
                 else:
                     asked = [self._pools[model, name] for name in pools]
                     free = await first_free(asked, affinity, request.asker, held.keep)
@@ -344,11 +339,11 @@ class Attempts:
 
     async def _post(self, request: RoutedRequest, slot: _Slot, held: Held, sent: AnySent) -> Attempt:
         """Sends the request to a replica; the response stays open until `held` is released."""
-        number, body = next(request.attempt_numbers), request.body
+        number = next(request.attempt_numbers)
         out = self._outgoing.outgoing(request, slot.candidate)
         meter = out.meter
-        if out.patch:
-            body = await beside(len(body) > LONG_BODY_BYTES, out.patch.apply, body)
+        is_long = out.patch.reads and len(request.body) > LONG_BODY_BYTES
+        body = await beside(is_long, out.patch.parts, request.body) if out.patch else (request.body,)
         headers = self._outgoing.headers(request, slot.endpoint, number)
         span = self._span(request, slot, number, headers, held) if self._telemetry.traced else INVALID_SPAN
         request.charge.settles(slot.hold.turn)
@@ -356,12 +351,12 @@ class Attempts:
         if not request.features.stream:  # its answer begins when it is whole, long after the prompt is computed
             slot.hold.begun()
         try:
-            posted = self._upstream.post(slot.endpoint, request.path, body, headers)
-            response = await held.enter(posted)
+            response = await self._upstream.post(slot.endpoint, request.path, body, headers)
         except _RETRIED as error:  # caught before it passes through the span
             meter.lose()
             fail(span, error.code, error.status)
             raise
+        held.keep(response)
         slot.hold.begun()
         request.attribution.engine = slot.endpoint.url
         response.on_break = partial(self._pools[request.decision.model, slot.candidate.pool].forget, slot.endpoint)

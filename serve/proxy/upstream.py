@@ -1,8 +1,9 @@
 """HTTP to a replica: a request, and its response from the moment its first bytes have arrived."""
 
 import sys
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
+from functools import partial
 
 from serve.config.gateway import LimitsConfig
 from serve.errors import DeadlineError, EngineError, PoolUnavailableError
@@ -18,9 +19,9 @@ _UNAUTHORIZED = 401
 _HIGHEST_ERROR = 599
 
 
-class UpstreamResponse:
+class UpstreamResponse(AbstractAsyncContextManager["UpstreamResponse"]):
     """A replica's response, from the moment its first bytes have arrived. Nobody may read more than `max_whole_bytes`
-    of it as a whole.
+    of it as a whole. `release` gets the connection when the response, a context, is left.
 
     Attributes:
         is_stream: True if the body is an SSE stream; an error never is.
@@ -30,7 +31,13 @@ class UpstreamResponse:
         on_break: Called when that is seen.
     """
 
-    def __init__(self, connection: ClientConnection, first: bytes, max_whole_bytes: int = sys.maxsize) -> None:
+    def __init__(
+        self,
+        connection: ClientConnection,
+        first: bytes,
+        max_whole_bytes: int = sys.maxsize,
+        release: Callable[[ClientConnection], object] = lambda _: None,
+    ) -> None:
         self.status = connection.status
         self.headers: Mapping[str, str] = connection.headers
         kind = self.headers.get("content-type", "")
@@ -42,6 +49,12 @@ class UpstreamResponse:
         self._connection = connection
         self._max_whole_bytes = max_whole_bytes
         self._is_refused = False
+        self._release = release
+
+    async def __aexit__(self, *_: object) -> None:
+        """Keeps the connection for another request if the response was read to its end, else closes it."""
+        self.left = True
+        self._release(self._connection)
 
     def refuse(self, status: int, body: bytes) -> None:
         """Makes it the refusal with which its body begins, as if the engine had sent that with its status."""
@@ -125,13 +138,13 @@ class Upstream:
         self.max_answer_bytes = limits.max_answer_bytes
         self.connections = ConnectionPool(limits.connect_timeout_s, limits.stream_idle_timeout_s)
 
-    def post(
-        self, endpoint: Endpoint, path: str, body: bytes, headers: Mapping[str, str]
-    ) -> AbstractAsyncContextManager[UpstreamResponse]:
-        """Sends a request and returns the context of its response, entered once the first bytes have arrived.
+    async def post(
+        self, endpoint: Endpoint, path: str, body: Sequence[bytes | memoryview], headers: Mapping[str, str]
+    ) -> UpstreamResponse:
+        """Sends a request and returns its response once the first bytes have arrived. The body may be in parts.
 
-        Leaving the context before the response's end closes the connection; vLLM then aborts even a prefill. `headers`
-        are without those that describe connection and body.
+        Leaving the response, a context, before its end closes the connection; vLLM then aborts even a prefill.
+        `headers` are without those that describe connection and body.
 
         Raises:
             PoolUnavailableError: The replica is not reachable, or refuses our key; another one may not.
@@ -139,34 +152,14 @@ class Upstream:
             EngineError: The response is compressed, although no request accepts that, or its status neither is 200
                 nor that of an error: a redirect or an empty success is no answer.
         """
-        origin = Origin.of(endpoint.url)
-        fields = [*headers.items(), ("host", origin.authority), ("content-length", str(len(body)))]
+        origin, connections = Origin.of(endpoint.url), self.connections
+        fields = [*headers.items(), ("host", origin.authority), ("content-length", str(sum(map(len, body))))]
         head = encode_request_head(f"POST {origin.prefix}{path} HTTP/1.1", fields)
-        return _Post(self, origin, head, body)
-
-    async def close(self) -> None:
-        """Closes all idle connections."""
-        self.connections.close()
-
-
-class _Post(AbstractAsyncContextManager[UpstreamResponse]):
-    """One request and its response; a generator in its stead would cost every request a microsecond."""
-
-    def __init__(self, upstream: Upstream, origin: Origin, head: bytes, body: bytes) -> None:
-        self._upstream = upstream
-        self._origin = origin
-        self._head = head
-        self._body = body
-        self._connection: ClientConnection
-        self._response: UpstreamResponse
-
-    async def __aenter__(self) -> UpstreamResponse:
-        origin, connections = self._origin, self._upstream.connections
         idle = connections.take_idle(origin)
         try:
             connection = idle or await connections.connect(origin)
             try:
-                connection.send(self._head, self._body)
+                connection.send(head, *body)
                 first = await connection.read()
             except BaseException:  # a client that left as well: the engine must not go on working for it
                 connection.close()
@@ -181,23 +174,22 @@ class _Post(AbstractAsyncContextManager[UpstreamResponse]):
             if idle is not None and isinstance(error, ConnectionError):
                 connections.close_idle(origin)
             raise self._unavailable() from error
-        self._connection = connection
-        self._response = response = UpstreamResponse(connection, first, self._upstream.max_answer_bytes)
+        release = partial(connections.release, origin)
+        response = UpstreamResponse(connection, first, self.max_answer_bytes, release)
         if (coding := response.headers.get("content-encoding", "identity").lower()) != "identity":
-            await self.__aexit__()
+            await response.__aexit__()
             raise EngineError(f"The engine's response has the content-encoding {coding[:100]!r}, unasked.")
         if response.status == _UNAUTHORIZED:  # never the client's key, which no engine gets
-            await self.__aexit__()
+            await response.__aexit__()
             raise self._unavailable("The engine refused the gateway's own key.")
         if response.status != _OK and not _LOWEST_ERROR <= response.status <= _HIGHEST_ERROR:
-            await self.__aexit__()
+            await response.__aexit__()
             raise EngineError(f"The engine's response has the status {response.status}, which is no answer.")
         return response
 
-    async def __aexit__(self, *_: object) -> None:
-        """Keeps the connection for another request if the response was read to its end, else closes it."""
-        self._response.left = True
-        self._upstream.connections.release(self._origin, self._connection)
+    async def close(self) -> None:
+        """Closes all idle connections."""
+        self.connections.close()
 
     def _unavailable(self, message: str = "The engine is not answering; try again shortly.") -> PoolUnavailableError:
-        return PoolUnavailableError(message, retry_after_s=self._upstream.retry_after_s)
+        return PoolUnavailableError(message, retry_after_s=self.retry_after_s)

@@ -6,9 +6,9 @@ from typing import ParamSpec, TypeVar
 
 T = TypeVar("T")
 P = ParamSpec("P")
-# From here on a body is worked on beside the event loop: it may take longer than other requests should wait.
+# From here on a body is read beside the event loop: that may take longer than other requests should wait.
 LONG_BODY_BYTES = 256 * 1024
-PIECE_BYTES = 1024 * 1024
+PIECE_BYTES = 1024 * 1024  # copied at once: a thread would cost more
 
 
 async def beside(is_long: bool, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:

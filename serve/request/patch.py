@@ -4,13 +4,13 @@ Among them are options that it adds: no speculation, reports of violations, ids 
 that did not ask for it must not get.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Literal
 
 import msgspec
 from msgspec import UNSET, Raw
 
-from serve.request.beside import PIECE_BYTES, joined
+from serve.request.beside import joined
 from serve.request.completion import MALFORMED, NONE, CompletionRequest, holds, not_json
 from serve.request.long_json import MOST_AT_ONCE_BYTES, LongJson, decode
 
@@ -32,8 +32,8 @@ class BodyPatch:
     """Changes of the members of a body.
 
     Members keep their order and values their bytes, but for those that are changed. A patch that only adds members
-    leaves all the rest as it is. No step takes longer than reading the body once, so that a long one is patched in a
-    thread and nobody else waits.
+    leaves all the rest as it is, and where it is. No step takes longer than reading the body once, so that a long one
+    is patched in a thread and nobody else waits.
     """
 
     __slots__ = ("_added", "_dropped", "_nulls", "_reasoning", "_set")
@@ -45,7 +45,12 @@ class BodyPatch:
         self._reasoning: ReasoningField | None = None
 
     def __bool__(self) -> bool:
-        return bool(self._added or self._set or self._dropped or self._nulls or self._reasoning)
+        return bool(self._added) or self.reads
+
+    @property
+    def reads(self) -> bool:
+        """True if it does more than add members, so that bodies are read to apply it."""
+        return bool(self._set or self._dropped or self._nulls or self._reasoning)
 
     def copy(self) -> "BodyPatch":
         """Returns a patch of the same changes, to be given more."""
@@ -83,29 +88,32 @@ class BodyPatch:
         Raises:
             InvalidRequestError: It is no JSON in a part that the parser passed over.
         """
-        reads = self._set or self._dropped or self._nulls or self._reasoning
-        if reads and len(body) > MOST_AT_ONCE_BYTES:
-            long = LongJson(body)
-            patched = self._apply(long.short)
-            return body if patched is long.short else long.filled(patched)
-        return self._apply(body)
+        return joined(self.parts(body))
 
-    def _apply(self, body: bytes) -> bytes:
+    def parts(self, body: bytes) -> Sequence[bytes | memoryview]:
+        """Returns what `apply` does in parts, to be sent one after the other.
+
+        Raises:
+            InvalidRequestError: As of `apply`.
+        """
+        if self.reads and len(body) > MOST_AT_ONCE_BYTES:
+            long = LongJson(body)
+            patched = joined(self._parts(long.short))
+            return (body if patched is long.short else long.filled(patched),)
+        return self._parts(body)
+
+    def _parts(self, body: bytes) -> Sequence[bytes | memoryview]:
         try:
-            reads = self._set or self._dropped or self._nulls or self._reasoning
-            changed = self._changed(body) if reads else None
+            changed = self._changed(body) if self.reads else None
         except MALFORMED as error:
             raise not_json(error) from error
         added = [msgspec.json.encode(name) + b":" + value + b"," for name, value in self._added.items()]
         if changed is not None:
-            return joined((b"{", *added, *changed, b"}") if changed else (b"{", b"".join(added)[:-1], b"}"))
+            return (joined((b"{", *added, *changed, b"}") if changed else (b"{", b"".join(added)[:-1], b"}")),)
         if not added:
-            return body
-        start = body.index(b"{") + 1
-        if len(body) <= PIECE_BYTES:
-            return b"".join((body[:start], *added, body[start:]))
-        view = memoryview(body)
-        return joined((view[:start], *added, view[start:]))
+            return (body,)
+        start, view = body.index(b"{") + 1, memoryview(body)
+        return (view[:start], *added, view[start:])
 
     def _changed(self, body: bytes) -> list[bytes | memoryview] | None:
         """Returns the members as they are to be written; None if all stay as they are."""

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from serve.errors import BodyTooLargeError, UnsupportedMediaTypeError
 from serve.http1.asgi import Receive
-from serve.request.beside import LONG_BODY_BYTES, beside, joined
+from serve.request.beside import PIECE_BYTES, beside
 
 _JSON = "application/json"
 _NOT_ENCODED = frozenset({"", "identity"})
@@ -39,9 +39,7 @@ async def read_body(receive: Receive, headers: Mapping[str, str], max_bytes: int
         if size > max_bytes:
             raise _too_large(max_bytes)
         if not message.get("more_body"):
-            if size > LONG_BODY_BYTES:
-                return await beside(True, joined, parts)
-            return part if len(parts) == 1 else b"".join(parts)
+            return part if len(parts) == 1 else await beside(size > PIECE_BYTES, b"".join, parts)
 
 
 def _check_media_type(headers: Mapping[str, str]) -> None:

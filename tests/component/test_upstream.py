@@ -85,7 +85,7 @@ async def running(
 
     def ask() -> "asyncio.Future[tuple[int, bytes]]":
         async def asked() -> tuple[int, bytes]:
-            async with upstream.post(endpoint, "/v1/x", b"{}", {"a": "b"}) as answer:
+            async with await upstream.post(endpoint, "/v1/x", (b"{}",), {"a": "b"}) as answer:
                 return answer.status, await whole(answer, pumped)
 
         return asyncio.ensure_future(asked())
@@ -372,7 +372,7 @@ async def test_an_engine_that_outruns_its_reader_is_made_to_wait(pumped: bool) -
         got += len(part)
         return None if room.done() else room
 
-    async with upstream.post(endpoint, "/", b"", {}) as answer:
+    async with await upstream.post(endpoint, "/", (b"",), {}) as answer:
         take(answer.first)
         pumping = asyncio.ensure_future(answer.pump(take)) if pumped else None
         stalled = -1
@@ -396,8 +396,7 @@ async def test_nobody_there_is_unavailable() -> None:
     upstream = Upstream(LimitsConfig())
     for url in ("http://127.0.0.1:1", "http://no-such-host.invalid"):
         with pytest.raises(PoolUnavailableError):
-            async with upstream.post(Endpoint(url, None), "/", b"", {}):
-                pass
+            await upstream.post(Endpoint(url, None), "/", (b"",), {})
 
 
 async def test_an_engine_that_refuses_the_gateways_key_is_unavailable() -> None:
@@ -410,7 +409,9 @@ async def test_an_engine_that_refuses_the_gateways_key_is_unavailable() -> None:
 
 async def test_a_header_with_a_line_break_is_never_sent() -> None:
     with pytest.raises(ValueError, match="line break"):
-        async with Upstream(LimitsConfig()).post(Endpoint("http://127.0.0.1:1", None), "/", b"", {"a": "b\r\nc: d"}):
+        async with await Upstream(LimitsConfig()).post(
+            Endpoint("http://127.0.0.1:1", None), "/", (b"",), {"a": "b\r\nc: d"}
+        ):
             pass
 
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -72,17 +72,16 @@ class Upstream:
         self.waits: asyncio.Event | None = None
         self._parts, self._status, self._type = parts, status, content_type
 
-    @asynccontextmanager
     async def post(
-        self, endpoint: Endpoint, path: str, body: bytes, headers: Mapping[str, str]
-    ) -> AsyncIterator[UpstreamResponse]:
-        self.bodies.append(json.loads(body))
+        self, endpoint: Endpoint, path: str, body: Sequence[bytes], headers: Mapping[str, str]
+    ) -> UpstreamResponse:
+        self.bodies.append(json.loads(b"".join(body)))
         self.paths.append(path)
         self.asked.set()
         if self.waits is not None:
             await self.waits.wait()
         connection: Any = Connection(self._parts[1:], self._status, self._type)
-        yield UpstreamResponse(connection, self._parts[0])
+        return UpstreamResponse(connection, self._parts[0])
 
 
 class Pool:
@@ -157,12 +156,10 @@ class Failing(Upstream):
         super().__init__([])
         self._kind = kind
 
-    @asynccontextmanager
     async def post(
-        self, endpoint: Endpoint, path: str, body: bytes, headers: Mapping[str, str]
-    ) -> AsyncIterator[UpstreamResponse]:
-        raise self._kind(body.decode())
-        yield
+        self, endpoint: Endpoint, path: str, body: Sequence[bytes], headers: Mapping[str, str]
+    ) -> UpstreamResponse:
+        raise self._kind(b"".join(body).decode())
 
 
 @pytest.mark.parametrize("kind", [KeyError, PanicError])

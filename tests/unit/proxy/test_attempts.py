@@ -1,8 +1,8 @@
 """The order in which a request's candidates are tried, and what counts as an attempt and as a retry."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from itertools import count, cycle
 from typing import Any
 
@@ -29,12 +29,15 @@ FULL = OverloadedError("full")
 CONFIG: dict[str, Any] = {"family": "qwen3", "grammar": "hermes"}
 
 
-class Response:
+class Response(AbstractAsyncContextManager["Response"]):
     """An engine's response of which only the status matters."""
 
     def __init__(self, status: int) -> None:
         self.status = status
         self.is_stream, self.first = False, b""
+
+    async def __aexit__(self, *_: object) -> None:
+        """Does nothing."""
 
 
 class Upstream:
@@ -48,15 +51,12 @@ class Upstream:
         self.urls: list[str] = []
         self._results: Iterator[int | GatewayError] = iter(results)
 
-    @asynccontextmanager
-    async def post(
-        self, endpoint: Endpoint, path: str, body: bytes, headers: Mapping[str, str]
-    ) -> AsyncIterator[Response]:
+    async def post(self, endpoint: Endpoint, path: str, body: Sequence[bytes], headers: Mapping[str, str]) -> Response:
         self.urls.append(endpoint.url)
         result = next(self._results)
         if isinstance(result, GatewayError):
             raise result
-        yield Response(result)
+        return Response(result)
 
 
 class Pool:

@@ -55,6 +55,17 @@ def test_a_member_that_is_added_comes_first_and_all_else_keeps_its_bytes(
 
 
 @given(MEMBERS)
+def test_the_parts_of_a_body_to_which_members_are_added_are_views_of_it(members: dict[str, Any]) -> None:
+    body = json.dumps({"model": "m", **members}).encode()
+    patch = BodyPatch()
+    patch.add("a", b"1")
+    patch.add("b", b"2")
+    parts = patch.parts(body)
+    assert b"".join(parts) == patch.apply(body)
+    assert sum(len(part) for part in parts if isinstance(part, memoryview) and part.obj is body) == len(body)
+
+
+@given(MEMBERS)
 def test_members_keep_their_order_and_values_their_bytes(members: dict[str, Any]) -> None:
     body = {"a": 1.50, "model": "theirs", **members, "enable_speculative": False, "n": None, "z": [1]}
     patch = BodyPatch()

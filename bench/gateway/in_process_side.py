@@ -238,9 +238,9 @@ async def measure(cells: Iterable[str], telemetry: dict[str, Any], *, profile: b
                 with cProfile.Profile() as profiler:
                     await client.ask(1000)
                 pstats.Stats(profiler).sort_stats("tottime").print_stats(40)
-            began_s = time.thread_time()
+            began_s = time.process_time()  # of all threads: what one does is no cheaper for it
             await client.ask(_ANSWERS)
-            print((time.thread_time() - began_s) / _ANSWERS * 1e6, flush=True)
+            print((time.process_time() - began_s) / _ANSWERS * 1e6, flush=True)
 
 
 def run(cells: Iterable[str], frames: int, telemetry: str, *, profile: bool = False) -> None:

@@ -345,6 +345,7 @@ class AttemptGuard:
         # No pool is to blame for the request's own limits, nor for a rerun that only differs from what went out.
         endless = any(defect.outcome is Outcome.REPETITION for defect in defects)  # whatever the limits
         blameless = self.contradicts or (not endless and any(choice.cut for choice in self.choices.values()))
-        blameless = blameless or (worst is not None and worst.outcome is Outcome.UNJUDGED) or self.perhaps_cut
+        if worst is not None and not blameless:
+            blameless = worst.outcome is Outcome.UNJUDGED or self.perhaps_cut
         by_length = not endless and any(choice.by_length for choice in self.choices.values())
         return Verdict(worst.outcome if worst else Outcome.CLEAN, defects, not blameless, by_length)

@@ -375,7 +375,7 @@ class Guard:
         return not self._views or any(not view.finished and i not in choices for i, view in self._views.items())
 
     def _end_attempt(self, *, lost: bool) -> None:
-        refused = self._attempt.unjudged and self.settings.unjudged == "refuse"
+        refused = self.settings.unjudged == "refuse" and self._attempt.unjudged
         rerun = self._reruns < self.settings.reruns and not refused and not self._is_late
         verdict = self._attempt.verdict()
         # An answer of two pools says nothing of either.
@@ -389,7 +389,7 @@ class Guard:
         """Returns whether what the last attempt said may go out as it is, since no other attempt is to be had."""
         if self._attempt.failed or self._attempt.contradicts:
             return False
-        if self._attempt.unjudged and self.settings.unjudged == "refuse":
+        if self.settings.unjudged == "refuse" and self._attempt.unjudged:
             return False
         severities = {defect.severity for defect in self._attempt.defects()}
         if self._hasty and self._unfinished():

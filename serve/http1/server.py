@@ -206,8 +206,7 @@ class RequestResponseCycle:
         if self.progress in _OVER:
             return
         if message["type"] == "http.response.start":
-            # Ray Serve's health checks have lists for the pairs.
-            self._start(message["status"], [*map(tuple, message.get("headers", ()))])
+            self._start(message["status"], [*message.get("headers", ())])  # of Ray Serve's health checks, lists
             return
         if self.progress is PENDING:
             raise ValueError("a response's body without a head")

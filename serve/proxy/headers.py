@@ -57,7 +57,7 @@ def engine_id_of(request_id: str, headers: Mapping[str, str]) -> str:
 
 
 def _fresh_id() -> str:
-    return f"{random.getrandbits(128):032x}"
+    return random.getrandbits(128).to_bytes(16).hex()
 
 
 def forwarded_headers(headers: Mapping[str, str], key: str | None, extra: Sequence[str] = ()) -> dict[str, str]:

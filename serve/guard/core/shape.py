@@ -532,6 +532,7 @@ _CALLS_IN_WORDS = (
     ),
     _unquoted('call tool="', '`"', r'([^"\n]{1,128})" index="\d{1,4}"'),
     _unquoted("functions.", r"`\"'\w", r"([\w.\-]{1,128}):\d{1,4}\s*\{"),
+    _unquoted("call:", r"`\"'\w", r"([\w.\-]{1,128})\{\s{0,8}\w{1,64}:"),
     _unquoted('invoke name="', r"<`\"'｜|\w", r'([^"\n]{1,128})">?\s*(?:(?:<\w{1,16}:)?parameter name="|invoke>)'),
     # A name with an object behind it, maybe as if one called a function, or with a sign of another script between them.
     re.compile(
@@ -552,7 +553,7 @@ _CALLS_IN_WORDS = (
     re.compile(r"\n```tool_(?:code|calls?)\s{1,64}(?:print\()?(?:default_api\.)?([\w.\-]{1,128})\("),
     re.compile(r"\n<[\w:\-]{1,48}>\s{0,64}<name>([\w.\-]{1,128})</name>"),
     re.compile(
-        r'\n<{1,3}[\w:\-]{1,48}>{1,3}\s{0,64}\{\s{0,64}"name"\s{0,8}:\s{0,8}"([^"\n]{1,128})"\s{0,8},\s{0,8}'
+        r'\n<{1,3}[\w:\-]{1,48}>{1,3}\s{0,64}(?:\[\s{0,64})?\{\s{0,64}"name"\s{0,8}:\s{0,8}"([^"\n]{1,128})"\s{0,8},\s{0,8}'
         r'"(?:arguments|parameters|input|args)"\s{0,8}:'
     ),
     re.compile(

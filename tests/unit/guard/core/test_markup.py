@@ -247,6 +247,8 @@ def test_the_end_of_a_turn_is_suspect_behind_a_value_that_began_none(end: str, b
         '[Tool Call] name=bash id=3d4e5f6a-7b8c args={"command": "ls"}',
         '[Calling tool: bash({"command": "ls"})]',
         'I look.\n[Tool Use: bash({"command": "ls"})]',
+        'I look.\n<TOOLCALL>[{"name": "bash", "arguments": {"command": "ls"}}]</TOOLCALL>',
+        "I should look.call:bash{command:ls,cwd:/}",
         'I look.\n<<<TOOL_CALL>>>{"name": "bash", "arguments": {"command": "ls"}}<<<END_TOOL_CALL>>>',
         "I look.\n<bash>\n  <command>ls</command>\n</bash>",
         "<tool><name>bash</name><command>ls</command></tool>",

@@ -28,7 +28,7 @@ def guarded(request: Mapping[str, Any], answer: dict[str, Any]) -> dict[str, Any
     message, reason = choice.get("message") or {}, choice.get("finish_reason")
     facts: dict[str, Any] = {"calls": len(message.get("tool_calls") or ()), "finish_reason": reason}
     verdict = check_answer(_GUARD_SETTINGS, request, answer)
-    if not verdict.counts or reason == "length":
+    if not verdict.counts:
         return {"outcome": "cut", **facts}
     details = [defect.detail for defect in verdict.defects]
     return {"outcome": str(verdict.outcome), **facts, **({"detail": "; ".join(details)} if details else {})}

@@ -17,6 +17,7 @@ def answer(arguments, finish="tool_calls"):
         ('{"city": "Tokyo"}', "tool_calls", "clean"),
         ('{"city": "Tok', "tool_calls", "truncated"),
         ('{"city": "Tok', "length", "cut"),
+        ('{"city": "' + "Tokyo, " * 400, "length", "repetition"),
         ('{"city": 3}', "tool_calls", "schema_mismatch"),
     ],
 )

@@ -146,8 +146,8 @@ _DEEPSEEK_OFF = Thinking(_KIMI, any_on=True)
 
 FAMILIES: tuple[Family, ...] = (
     _family(
-        "kimi_k2", r"kimi-?k2(?:[.-].*)?",
-        "DeepseekV3ForCausalLM KimiK2ForCausalLM KimiK25ForConditionalGeneration", "kimi_k2",
+        "kimi_k2", r"kimi-?(?:k2|linear)(?:[.-].*)?",
+        "DeepseekV3ForCausalLM KimiK2ForCausalLM KimiK25ForConditionalGeneration KimiLinearForCausalLM", "kimi_k2",
         r"<\|tool_call", Thinking(_KIMI),
     ),
     _family(
@@ -162,9 +162,10 @@ FAMILIES: tuple[Family, ...] = (
         "qwen3_coder qwen3_xml", _QWEN_BLOCK, Thinking(_BOTH),
     ),
     _family(
-        "hermes", r"qwen-?2(?:\.5)?(?:-.*)?|qwen-?3(?!-coder|\.)(?:-.*)?|qwq(?:-.*)?|hermes(?:-.*)?",
-        "Qwen2ForCausalLM Qwen3ForCausalLM Qwen3MoeForCausalLM Qwen3NextForCausalLM",
-        "hermes qwen qwen25 qwen3_json", r"<tool_call>\s*(?:```\w*\s*)?\{", Thinking(_BOTH),
+        "hermes", r"qwen-?2(?:\.5)?(?:-.*)?|qwen-?3(?!-coder|\.)(?:-.*)?|qwq(?:-.*)?|hermes(?:-.*)?"
+        r"|granite-?4(?:[.-].*)?",
+        "Qwen2ForCausalLM Qwen3ForCausalLM Qwen3MoeForCausalLM Qwen3NextForCausalLM GraniteMoeHybridForCausalLM",
+        "hermes qwen qwen25 qwen3_json granite4", r"<tool_call>\s*(?:```\w*\s*)?\{", Thinking(_BOTH),
     ),
     _family(
         "glm47", r"glm-?(?:4\.[5-9]|5)(?:[.-].*)?",

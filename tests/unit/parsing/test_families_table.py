@@ -12,6 +12,7 @@ PUBLISHED = {
     "moonshotai/Kimi-K2-Instruct-0905": "kimi_k2",
     "moonshotai/Kimi-K2.6": "kimi_k2",
     "nvidia/Kimi-K2-Thinking-NVFP4": "kimi_k2",
+    "moonshotai/Kimi-Linear-48B-A3B-Instruct": "kimi_k2",
     "moonshotai/Kimi-K3": "kimi_k3",
     "Qwen/Qwen3-Coder-480B-A35B-Instruct-FP8": "qwen3_coder",
     "Qwen/Qwen3-Coder-Next": "qwen3_coder",
@@ -19,6 +20,7 @@ PUBLISHED = {
     "Qwen/Qwen3-235B-A22B-Instruct-2507": "hermes",
     "Qwen/Qwen3-8B": "hermes",
     "Qwen/Qwen2.5-72B-Instruct": "hermes",
+    "ibm-granite/granite-4.0-h-small": "hermes",
     "zai-org/GLM-4.6": "glm47",
     "zai-org/GLM-4.7-Flash": "glm47",
     "zai-org/GLM-5.2-FP8": "glm47",
@@ -67,7 +69,8 @@ def test_a_published_name_tells_the_grammar(model: str, grammar: str) -> None:
     "model",
     [
         "deepseek-ai/DeepSeek-V3.2-Exp",  # has both histories
-        "meta-llama/Llama-4-Scout", "zai-org/GLM-4-9B", "stepfun-ai/step3", "m", "deepseek-ai/DeepSeek-Coder-V2",
+        "meta-llama/Llama-4-Scout", "ibm-granite/granite-3.3-8b-instruct",
+        "zai-org/GLM-4-9B", "stepfun-ai/step3", "m", "deepseek-ai/DeepSeek-Coder-V2",
     ],
 )  # fmt: skip
 def test_a_name_of_no_family_tells_nothing(model: str) -> None:

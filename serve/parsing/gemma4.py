@@ -28,7 +28,7 @@ class Arguments:
         ended: True once its last bracket has come.
         endless: True once a key, or a value without quotes, is too long for one.
         sound: False once something stood where it does not belong.
-        drifted: True once a word that can only be a string had no quotes.
+        drifted: True once a word that can only be a string had no quotes, or a string no opening one.
     """
 
     def __init__(self) -> None:
@@ -68,6 +68,20 @@ class Arguments:
     def end_string(self) -> None:
         self._last = '"'
         self._due = "colon" if self._due == "key" else "comma"
+
+    def end_bare_string(self) -> str:
+        """Returns the JSON of a text that lacks its opening quote; any other quote is one too many, and so is one that
+        may end a text with a comma, of which a word has been read already.
+        """
+        text = "".join(self._bare)
+        if self._due != "value" or not text.strip() or self.drifted:
+            self.sound = False
+            return self.settle()
+        self._bare = []
+        self._room = LONGEST_NAME
+        self.drifted = True
+        self.end_string()
+        return json.dumps(text, ensure_ascii=False)
 
     def settle(self) -> str:
         """Returns the JSON of a key or a value without quotes, now that it has ended."""
@@ -190,8 +204,7 @@ class Gemma4(Block):
 
     def open_string(self, raw: str) -> State | None:
         if not self._arguments.takes_string:
-            self._arguments.sound = False
-            self.out.arguments(self._arguments.settle())
+            self.out.arguments(self._arguments.end_bare_string())
             self.raw.append(raw)
             return None
         self.raw.append(raw)

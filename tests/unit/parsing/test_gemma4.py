@@ -49,6 +49,27 @@ def test_calls_that_share_a_block_and_words_without_quotes_are_read() -> None:
     assert (message.content, [each.kind for each in message.violations]) == (None, ["drifted_marker"])
 
 
+@pytest.mark.parametrize(
+    ("arguments", "meant"),
+    [
+        ('a:weather in Bern<|"|>', {"a": "weather in Bern"}),
+        ('a:5<|"|>,b:2', {"a": "5", "b": 2}),
+        ('a:{c:Bern<|"|>},b:<|"|>x<|"|>', {"a": {"c": "Bern"}, "b": "x"}),
+        ('a:[<|"|>x<|"|>,y z<|"|>]', {"a": ["x", "y z"]}),
+    ],
+)
+def test_a_string_that_lacks_its_opening_quote_is_read(arguments: str, meant: dict[str, object]) -> None:
+    message = read(call(arguments))
+    assert [json.loads(each.arguments) for each in message.tool_calls] == [meant]
+    assert [each.kind for each in message.violations] == ["drifted_marker"]
+
+
+@pytest.mark.parametrize("arguments", ['a:Bern, Wabern<|"|>', 'a:Bern, b:2<|"|>', 'a:<|"|>x<|"|>y<|"|>'])
+def test_a_string_without_its_opening_quote_that_may_hold_more_is_no_sound_one(arguments: str) -> None:
+    kinds = {each.kind for each in read(call(arguments)).violations}
+    assert kinds & {"malformed_call", "unfinished_call"}
+
+
 def test_a_fault_of_a_later_call_in_a_block_stands_where_it_says() -> None:
     text = "<|tool_call>call:f{}call:g{a:1}call:h{b:"
     (fault,) = read(text).violations

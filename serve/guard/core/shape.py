@@ -556,6 +556,8 @@ _CALLS_IN_WORDS = (
         r'\n<{1,3}[\w:\-]{1,48}>{1,3}\s{0,64}(?:\[\s{0,64})?\{\s{0,64}"name"\s{0,8}:\s{0,8}"([^"\n]{1,128})"\s{0,8},\s{0,8}'
         r'"(?:arguments|parameters|input|args)"\s{0,8}:'
     ),
+    # Behind the first call of a block, the next one without its bracket.
+    re.compile(r'\n"?name"\s{0,8}:\s{0,8}"([^"\n]{1,128})"\s{0,8},\s{0,8}"(?:arguments|parameters)"\s{0,8}:\s{0,8}\{'),
     re.compile(
         r"\n<(?!(?:details|p|summary|code)>)([\w.\-]{1,128})>"
         r"(?:\s{0,64}<([\w.\-]{1,128})>[^<>]{0,4096}</\2>|[^<>{}][^<>]{0,4096}</\1>)"
@@ -572,7 +574,7 @@ _CALLS_IN_WORDS = (
 _CHANNEL_IN_WORDS = re.compile(r"assistant(?<=[.!?)…。！？\w]assistant)(?:final|commentary|analysis)(?=[^\s`\"'(=])")
 _QUOTED = re.compile(r'"[^"\n]*"?')
 _SIGNS_OF_WORDS = (
-    "tool", "[Tool", "</", "<|", "call:", "functions.", ")]", 'invoke name="', '{"', "api:", "[/", "[Called",
+    "tool", "[Tool", "</", "<|", "call:", "functions.", ")]", 'invoke name="', '{"', "api:", "[/", "[Called", 'name"',
     "Action Input:", "✿FUNCTION✿",
     "assistantfinal", "assistantcommentary", "assistantanalysis",
 )  # fmt: skip

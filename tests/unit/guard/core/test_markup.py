@@ -281,6 +281,8 @@ def test_the_end_of_a_turn_is_suspect_behind_a_value_that_began_none(end: str, b
         '[TOOL_CALL]\n{tool => "bash", args => {\n--command "ls"\n}}\n[/TOOL_CALL]',
         '<tool>{"name": "bash", "arguments": {"command": "ls"}}</parameter></tool>',
         'I look.\n<use_tool>{"name": "bash", "parameters": {"command": "ls"}}</use_tool>',
+        'name": "bash", "arguments": {"command": "ls"}}]',
+        'I look.\n"name": "bash", "arguments": {"command": "ls"}}\n',
     ],
 )
 def test_a_call_whose_special_tokens_were_skipped_is_noticed_by_its_words(text: str, size: int) -> None:
@@ -314,6 +316,7 @@ def test_reasoning_of_gpt_oss_in_content_is_noticed_by_the_words_of_the_next_cha
         "```python\nbash({'command': 1})\n```\n\n```tool_output\nbash(1)\n```",
         'In JSX, <bash>{"ls"}</bash> is a text, and <bash>{command}</bash> a value.\n<bash>{"ls"}</bash>',
         '<package>{"name": "bash", "version": "5.2"}</package>',
+        'It has a "name": "bash", "arguments": {}, and\n"name": "bash", "version": 5',
         "The assistant. Final report: self.assistantfinal = assistantfinal(turns)",
     ],
 )

@@ -3,6 +3,7 @@
 import math
 import re
 from collections.abc import Callable, Mapping
+from hashlib import blake2b
 from zlib import crc32
 
 import msgspec
@@ -41,6 +42,7 @@ _NOT_GUIDED = (NONE,) * 4
 _NOT_STRUCTURED = (NONE,) * 5
 _NO_STOP = re.compile(rb'null|""|\[\s*\]')
 _SHOWN_CHARS = 100  # of a name that a client made up
+_LONGEST_NAME = 256  # of a conversation
 # A prompt has fewer tokens than that: three bytes are a Chinese character, or less than a token of English or code.
 _BYTES_PER_TOKEN = 3
 _USUAL_ANSWER = 4096  # tokens, where the request sets no bound
@@ -251,15 +253,22 @@ def _conversation_key(request: CompletionRequest, headers: Mapping[str, str]) ->
     if not headers.keys().isdisjoint(SESSION_HEADERS):  # as mostly they are
         for name in SESSION_HEADERS:
             if headers.get(name):
-                return headers[name]
+                return _short(headers[name])
     if request.prompt_cache_key:
-        return str(request.prompt_cache_key)
+        return _short(str(request.prompt_cache_key))
     check = crc32(request.prompt)
     for message in request.messages or ():
         check = _check_of(message.content, check)
         if message.role == "user":
             break
     return f"{check:08x}"
+
+
+def _short(name: str) -> str:
+    """Returns a client's name for a conversation, or a hash of a long one: those of thousands are remembered."""
+    if len(name) <= _LONGEST_NAME:
+        return name
+    return blake2b(name.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
 
 
 def _check_of(content: Raw, check: int) -> int:

@@ -319,6 +319,15 @@ def test_a_header_that_names_the_session_names_the_conversation_for_all_that_ask
     assert features_of(request, {name: ""}).conversation_key == "k"
 
 
+def test_a_long_name_of_a_conversation_is_one_of_few_letters():
+    names = ["k" * 1_000_000, "k" * 999_999 + "l", "\u00e9" * 300]
+    keys = [features(prompt_cache_key=name).conversation_key for name in names]
+    assert len({*keys}) == 3
+    assert max(map(len, keys)) < 64
+    request = parse(b'{"model":"m","messages":[]}')
+    assert features_of(request, {"x-session-id": names[0]}).conversation_key == keys[0]
+
+
 def test_text_completions_have_features_too():
     completion = features_of(parse(b'{"model":"m","prompt":"once upon"}'), {})
     assert completion.classes == ("plain",)

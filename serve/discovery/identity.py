@@ -35,6 +35,7 @@ class EngineIdentity:
         self._asked: list[EngineMetrics] = []  # those of processes that were asked, the last one last
         self._verdict: Mapping[str, Any] | None = None
         self._in_doubt = False
+        self._is_silent = False  # it has told more: it may not be ready, or not take our key yet
         self._ask_again_s = 0.0  # on the clock of who looks
 
     @property
@@ -59,13 +60,14 @@ class EngineIdentity:
         """Returns whether an engine has to be asked what it is.
 
         One that may be another is not used until it has been. One that does not tell when it was started may have been
-        restarted unseen, with another version or other settings: it is asked again and again, and used meanwhile.
+        restarted unseen, with another version or other settings: it is asked again and again, and used meanwhile. So is
+        one that tells less than before.
         """
         is_other = metrics.started not in [each.started for each in self._asked]
         self.is_fresh = bool(self._asked) and (is_other or (self._away and not metrics.started))
         self._away = False
         is_known = metrics in self._asked and not self._in_doubt
-        if is_known and (metrics.started or now_s < self._ask_again_s):
+        if is_known and ((metrics.started and not self._is_silent) or now_s < self._ask_again_s):
             return False
         if self._asked and not is_known:
             self.facts, self._in_doubt = None, True
@@ -84,6 +86,7 @@ class EngineIdentity:
                 return
             findings = {}
         seen = _seen(findings)
+        self._is_silent = self._first is not None and not seen.keys() >= self._first.keys()
         restarted, self._in_doubt = self._in_doubt, False
         if self._first is None:
             self._first = seen if findings else None
@@ -93,7 +96,8 @@ class EngineIdentity:
             self.told = "it was away or restarted, and is what it was before" if restarted else self.told
         else:
             self.facts = facts_of(findings)
-            self.told = "it is another engine than before: only what it reports of itself counts"
+            happened = "tells less than before" if self._is_silent else "is another engine than before"
+            self.told = f"it {happened}: only what it reports of itself counts"
         if metrics.drafts and _says_none(self.facts):  # whatever the other answers were
             self.facts = {**self.facts, "method": UNKNOWN}
         if self._first in (None, seen) and self.facts != self._stated and not self.told:

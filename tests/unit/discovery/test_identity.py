@@ -96,6 +96,18 @@ def test_an_engine_that_comes_back_and_tells_nothing_is_unknown() -> None:
     assert identity.facts == {"method": "unknown"}
 
 
+def test_an_engine_that_tells_nothing_for_a_while_is_what_it_was_once_it_tells_again() -> None:
+    """As while its key is a new one that the gateway does not have yet."""
+    identity, again = known_engine(), metrics(started=2.0)
+    asked(identity, again, {})
+    assert not identity.must_be_asked(again, ASK_PERIOD_S - 1)
+    asked(identity, again, {}, ASK_PERIOD_S)
+    identity.did_not_answer()
+    asked(identity, again, told(), ASK_PERIOD_S + 1)
+    assert identity.facts == STATED
+    assert not identity.must_be_asked(again, 10 * ASK_PERIOD_S)
+
+
 def test_an_engine_that_was_down_from_the_start_is_believed_when_it_comes() -> None:
     identity = EngineIdentity(STATED)
     identity.gone()

@@ -33,10 +33,12 @@ from serve.stream.stages import TokenIds
 from serve.telemetry.instruments import Telemetry
 from serve.telemetry.spans import fail, inject
 
-# What is tried again: errors, and statuses with whether other replicas of the pool may answer. They may where one is
-# unreachable or fails; where the engine says that it is busy only another pool is asked, and the last refusal is sent.
+# What is tried again: errors, and statuses with whether the pool may answer all the same. It may where a replica is
+# unreachable or fails; where the engine says that it is busy, or has not the model, others are asked, and the last
+# refusal is sent.
 _RETRIED = (PoolUnavailableError, OverloadedError, DeadlineError)
-_RETRIED_STATUSES = {429: False, 500: True, 502: True, 503: True, 504: True}
+_NOT_FOUND = 404
+_RETRIED_STATUSES = {_NOT_FOUND: False, 429: False, 500: True, 502: True, 503: True, 504: True}
 _OK = 200
 _LOWEST_SERVER_ERROR = 500
 _ADDRESSES_OF_A_POOL = 2  # that may fail before other pools are asked
@@ -212,14 +214,14 @@ class Attempts:
                     raise
             else:
                 status = attempt.response.status
-                if status < _LOWEST_SERVER_ERROR:
-                    for each in failed:  # another replica has answered: it was not the request
-                        self._pools[request.decision.model, each.candidate.pool].forget(each.endpoint)
                 if status not in _RETRIED_STATUSES:
+                    # Another replica has answered: it was not the request.
+                    for each in failed if status < _LOWEST_SERVER_ERROR else ():
+                        self._pools[request.decision.model, each.candidate.pool].forget(each.endpoint)
                     return attempt
-                if _RETRIED_STATUSES[status]:
+                if _RETRIED_STATUSES[status] or status == _NOT_FOUND:
                     failed.append(slot)
-                else:
+                if not _RETRIED_STATUSES[status]:
                     left.drop((pool,))
                 if not self._tries_again(request, slot, failed, left, number):
                     return attempt

@@ -243,6 +243,21 @@ async def test_the_last_failed_response_is_passed_on() -> None:
     assert rig.retries == 2
 
 
+async def test_an_engine_that_has_another_model_now_is_left_for_one_that_has_the_model() -> None:
+    rig = Rig(Upstream(404, 200), "a", replicas=2)
+    assert await rig.result() == ("a", 200)
+    assert rig.pools["a"].forgotten == ["a"], "it is looked into"
+
+
+async def test_what_no_engine_has_is_told_so_and_is_no_engines_fault() -> None:
+    rig = Rig(Upstream(404, 404, 404), "a", "b", replicas=2)
+    assert (await rig.result())[1] == 404
+    assert rig.pools["a"].forgotten == rig.pools["b"].forgotten == []
+    alone = Upstream(404)
+    assert await Rig(alone, "a").result() == ("a", 404)
+    assert alone.urls == ["a"], "it would say so again"
+
+
 async def test_what_fails_after_the_response_has_begun_is_not_retried() -> None:
     upstream = Upstream(200)
     rig = Rig(upstream, "a", "b")

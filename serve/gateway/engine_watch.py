@@ -87,6 +87,7 @@ class PoolWatch:
         self._silent = set[str]()
         self._look_now = asyncio.Event()
         pool.on_silence = self._on_silence
+        pool.silent = self._silent
 
     async def run(self) -> None:
         """Looks for ever."""
@@ -98,6 +99,7 @@ class PoolWatch:
                 log.exception("%s: the look at its engines failed", self._label)
             with suppress(TimeoutError):
                 period_s = min((each.look_again_s for each in self._identities.values()), default=PERIOD_S)
+                period_s = min(period_s, PERIOD_S) if self._silent else period_s
                 async with asyncio.timeout(period_s):
                     await self._look_now.wait()
 
@@ -126,6 +128,7 @@ class PoolWatch:
         self._unheard, self._is_unlisted = "", False
         if urls != self._identities.keys():
             known = self._identities
+            self._silent &= urls
             self._identities = {url: known.get(url) or EngineIdentity(self._stated, is_new=True) for url in urls}
             self._pool.keep(urls)
 

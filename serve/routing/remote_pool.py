@@ -39,6 +39,7 @@ class RemotePool:
 
     Attributes:
         on_silence: Called with the URL of an address that did not answer a request.
+        silent: Addresses at which nobody listened when they were looked at. Requests find out when that has changed.
     """
 
     def __init__(
@@ -59,6 +60,7 @@ class RemotePool:
         self._outages = Outages(clock)
         self._taken = 0
         self.on_silence: Callable[[str], object] = lambda _: None
+        self.silent: Collection[str] = ()
         self._key = key
         self._facts = facts
         self._slots = slots
@@ -187,6 +189,8 @@ class RemotePool:
         return Occupancy(slots, held, self._room.queue.counts(), self.addresses)
 
     async def facts(self) -> Mapping[str, Any]:
+        if all(address.endpoint.url in self.silent for address in self._usable):
+            raise PoolUnavailableError(f"No engine of {self._label} answers.")
         return self._facts
 
     async def close(self) -> None:

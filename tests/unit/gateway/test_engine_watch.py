@@ -12,6 +12,7 @@ from serve.discovery.reading import EngineAnswer
 from serve.errors import PoolUnavailableError
 from serve.gateway import engine_watch
 from serve.gateway.engine_watch import PoolWatch
+from serve.gateway.pools import reported_facts
 from serve.routing.pool import Endpoint
 from serve.routing.remote_pool import RemotePool
 
@@ -113,6 +114,23 @@ async def test_an_engine_that_tells_megabytes_holds_up_nobody(monkeypatch: pytes
     began_s = time.thread_time()
     await watch.look()
     assert time.thread_time() - began_s < 0.1
+
+
+@pytest.mark.parametrize(("answer", "is_up"), [(REFUSED, False), (EngineAnswer(503), False), (UNKNOWN, True)])
+async def test_a_pool_at_whose_addresses_nobody_listens_is_down_and_is_asked_all_the_same(
+    answer: EngineAnswer, is_up: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def ask(*_: object) -> EngineAnswer:
+        return answer
+
+    monkeypatch.setattr(engine_watch, "ask_metrics", ask)
+    monkeypatch.setattr(engine_watch, "ask_passively", lambda *_: no_answers())
+    pool = RemotePool(Endpoint(URL, None), FACTS)
+    assert await reported_facts(pool) == FACTS, "nobody has looked yet"
+    await PoolWatch("m/p", pool, FACTS, lambda _: None, lambda: None).look()
+    assert (await reported_facts(pool) is not None) is is_up
+    async with pool.reserve() as endpoint:
+        assert endpoint.url == URL, "the next request finds out first"
 
 
 async def no_answers() -> dict[str, EngineAnswer]:

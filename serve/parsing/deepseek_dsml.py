@@ -404,7 +404,7 @@ class Dsml(TaggedArguments, Turns):
         self.in_string = False
         self._report_noise()
         self._pass_on()
-        self.out.end_call(self.begin, "".join(self.raw), "unfinished_call")
+        self.finish_call("unfinished_call")
         self._wrapper = None
         return State.CONTENT
 
@@ -421,8 +421,7 @@ class Dsml(TaggedArguments, Turns):
         raw = "".join(self.raw)
         if self._misspelt:
             self.report("drifted_marker", self.begin, raw)
-        self.out.end_call(self.begin, raw, "malformed_call" if self._mended else None)
-        self.raw = []
+        self.finish_call("malformed_call" if self._mended else None)
         return State.AFTER
 
     def _pass_on(self) -> None:

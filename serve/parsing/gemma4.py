@@ -7,7 +7,6 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import ClassVar
 
-from serve.parsing.events import ViolationKind
 from serve.parsing.lexer import Lexicon
 from serve.parsing.machine import LONGEST_NAME, Row, State
 from serve.parsing.prose import Prose, content_row, reasoning_row, reasoning_table
@@ -181,14 +180,14 @@ class Gemma4(Block):
         end = parts[-1][0]
         self.raw.append(raw[:end])
         if self._arguments.endless:
-            self._end("unfinished_call")
+            self.finish_call("unfinished_call")
             self.out.content(raw[end:])
             return State.CONTENT
         if not self._arguments.ended:
             return State.ARGUMENTS
         if self._arguments.drifted:
             self.report("drifted_marker", self.begin, "".join(self.raw))
-        self._end(None if self._arguments.sound else "malformed_call")
+        self.finish_call(None if self._arguments.sound else "malformed_call")
         return self._behind(raw[end:], begin + end) if raw[end:] else State.AFTER
 
     def next_call(self, raw: str) -> State:
@@ -226,12 +225,8 @@ class Gemma4(Block):
         self.out.arguments(self._arguments.settle())
         if self.lexicon.kind(raw) == "end_block":
             self.raw.append(raw)
-        self._end("unfinished_call")
+        self.finish_call("unfinished_call")
         return self.dispatch(raw, State.CONTENT) if self.lexicon.kind(raw) == "block" else State.CONTENT
-
-    def _end(self, fault: ViolationKind | None) -> None:
-        self.out.end_call(self.begin, "".join(self.raw), fault)
-        self.raw = []
 
     table: ClassVar[Mapping[State, Row]] = {
         State.REASONING: reasoning_row({"block": Block.open_block}),

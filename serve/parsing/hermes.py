@@ -268,8 +268,7 @@ class Hermes(Block):
     def _cut(self, fault: ViolationKind) -> None:
         """Ends a call inside its object; the fault is that of one without a name."""
         if self._started:
-            self.out.end_call(self.begin, "".join(self.raw), "unfinished_call")
-            self.raw = []
+            self.finish_call("unfinished_call")
         else:
             self.enter_call()
             self.release(fault)
@@ -304,8 +303,7 @@ class Hermes(Block):
             self._report_extra_keys(whole, raw)
         elif read_object(self.out.current_arguments()) is not None:
             fault = "malformed_call"  # the object around good arguments is none
-        self.out.end_call(self.begin, raw, fault)
-        self.raw = []
+        self.finish_call(fault)
         return State.AFTER
 
     def _report_extra_keys(self, whole: dict[str, object], raw: str) -> None:

@@ -392,8 +392,7 @@ class MiniMaxM3(TaggedArguments):
     def _end_call(self) -> State:
         self._write_read()
         self.out.arguments("}" if self._given else "{}")
-        self.out.end_call(self.begin, "".join(self.raw))
-        self.raw = []
+        self.finish_call()
         return State.AFTER
 
     def _lacks_end(self, raw: str) -> None:

@@ -133,8 +133,7 @@ class Mistral(Hermes):
         self.out.arguments(inside)
         if end < 0:
             return State.ARGUMENTS
-        self.out.end_call(self.begin, "".join(self.raw))
-        self.raw = []
+        self.finish_call()
         if raw[end:]:
             self.out.content(raw[end:])
         return State.CONTENT
@@ -142,8 +141,7 @@ class Mistral(Hermes):
     def cut_arguments(self, raw: str) -> State:
         """Ends the output, or begins the next call, inside the arguments."""
         self.in_string = False
-        self.out.end_call(self.begin, "".join(self.raw), "unfinished_call")
-        self.raw = []
+        self.finish_call("unfinished_call")
         return self.dispatch(raw, State.CONTENT) if raw else State.CONTENT
 
     def headless_arguments(self, raw: str) -> None:

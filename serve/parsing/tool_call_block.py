@@ -114,6 +114,11 @@ class Block(Prose):
             self.reasoning_ends(self.begin)
             self._origin = State.CONTENT
 
+    def finish_call(self, fault: ViolationKind | None = None) -> None:
+        """Ends the call, whose text is what was collected."""
+        self.out.end_call(self.begin, "".join(self.raw), fault)
+        self.raw = []
+
     def write_behind(self, raw: str) -> State | None:
         """Takes text after a call whose block is still open."""
         self.out.content(raw)

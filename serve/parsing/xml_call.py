@@ -349,8 +349,7 @@ class TaggedArguments(XmlValue):
         """Ends the output inside the call; its arguments stay open, so that nobody takes them for complete."""
         if not self._given:
             self.out.arguments("{")
-        self.out.end_call(self.begin, "".join(self.raw), "unfinished_call")
-        self.raw = []
+        self.finish_call("unfinished_call")
         return State.CONTENT
 
 
@@ -395,8 +394,7 @@ class XmlParameters(TaggedArguments, Hermes):
 
     def _end_object(self, fault: ViolationKind | None) -> None:
         self.in_string = False
-        self.out.end_call(self.begin, "".join(self.raw), fault)
-        self.raw = []
+        self.finish_call(fault)
 
     def space_between(self, raw: str) -> None:
         self.raw.append(raw)
@@ -404,8 +402,7 @@ class XmlParameters(TaggedArguments, Hermes):
     def end_by_tags(self, state: State) -> State:
         """Ends the call and reports its flaw, if it has one; returns `state`."""
         self.out.arguments("}" if self._given else "{}")
-        self.out.end_call(self.begin, "".join(self.raw), self._flaw)
-        self.raw = []
+        self.finish_call(self._flaw)
         return state
 
     # A value

@@ -94,6 +94,7 @@ class LeakScanner:
         self._cut = False  # at its end, so that a quotation may lack its own
         self._followed = False  # by a call
         self._in_fence = False  # a call waits for the end of the code block that it stands in
+        self._behind_fence = False  # or for words behind that end
         self._last_line = ""  # of what waits there
         self._quoted_to = 0  # where in the text at hand a code block ends, or a code span of several lines
         self._spans = False  # it is such a span
@@ -120,7 +121,7 @@ class LeakScanner:
                 return text
             return self._scan(text, ended=False)
         self._held.append(text)
-        if self._in_fence and not self._fence_ends(text):
+        if (self._in_fence and not self._fence_ends(text)) or (self._behind_fence and text.isspace()):
             return ""
         return self._scan("".join(self._held), ended=False)
 
@@ -176,7 +177,7 @@ class LeakScanner:
 
     def _scan(self, text: str, *, ended: bool) -> str:
         self._held = []
-        self._in_fence = False
+        self._in_fence = self._behind_fence = False
         self._quoted_to = place = 0
         while True:
             match = _OPENING.search(text, place)
@@ -292,7 +293,8 @@ class LeakScanner:
         _, _, behind = text[self._quoted_to :].partition("\n") if self._quoted_to else ("", "", "")
         if behind.strip():
             return MarkerShape.MENTION
-        return MarkerShape.STRAY if ended or len(behind) > AHEAD else MarkerShape.OPEN
+        self._behind_fence = not ended
+        return MarkerShape.STRAY if ended else MarkerShape.OPEN
 
     def _shape_in_span(self, text: str, place: int, shape: MarkerShape, *, ended: bool) -> MarkerShape:
         """Returns what a marker is that has a shape, behind what may open a code span: data, if that has an end."""

@@ -440,6 +440,13 @@ def test_a_code_block_with_a_call_waits_no_longer_than_until_words_follow_it() -
     assert scanner.feed(" lists.") == " lists."
 
 
+def test_space_behind_a_code_block_with_a_call_takes_time_in_proportion_to_its_length() -> None:
+    scanner = LeakScanner("content", TOOLS, patient=True, document=False)
+    block = BLOCK.replace("\n", "\n" * 100_000)  # a minute, if every space looked for the end of the block
+    passed = scanner.feed(block + "\n") + "".join(scanner.feed(" ") for _ in range(1000)) + scanner.finish()
+    assert (passed + scanner.leak, scanner.shape) == (block + "\n" + " " * 1000, MarkerShape.STRAY)
+
+
 PIECES = st.lists(
     st.sampled_from(
         [

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-# Of a million places in files of 50 packages and repositories, only those in files that a loop wrote end so.
+# Of 2.3 million places in public files, 4,100 end so, nearly all in test data made of one part (docs/adr/0127).
 _TAIL = 2048  # characters
 _LONGEST = _TAIL // 4  # part that is repeated, so that it is there four times at least
 

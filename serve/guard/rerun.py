@@ -31,6 +31,7 @@ from serve.guard.resume import Resumes, Written
 from serve.guard.transcript import AnyTranscript, AnyTranscripts
 from serve.proxy.attempts import Attempt, Attempts, Held
 from serve.proxy.exchange import Exchange
+from serve.proxy.outgoing import usage_for
 from serve.proxy.relay import relay
 from serve.proxy.routed_request import RoutedRequest
 from serve.proxy.stalls import Stalls
@@ -120,7 +121,7 @@ class GuardedPath:
             live = arguments == "live" or (arguments == "auto" and self._trusts(_cell(request, attempt.candidate)))
             guarded = self._guarded(exchange, request, model, attempt, transcript, live=live)
             if guarded is None:
-                await relay(exchange, attempt, self._telemetry)
+                await relay(exchange, attempt, self._telemetry, usage_for(request.wants_usage))
                 return
             if guarded.streamed:
                 self.stalls.watch(request, attempt)

@@ -19,6 +19,7 @@ from serve.http1.turns import LONG_BYTES, LONG_HELD_BYTES, LONG_RAW_BYTES, in_sl
 from serve.proxy.attempts import Attempt
 from serve.proxy.exchange import Exchange
 from serve.proxy.headers import response_headers
+from serve.proxy.outgoing import usage_for
 from serve.proxy.relay import line_of, send_stream
 from serve.request.beside import beside
 from serve.stream.ending import INCOMPLETE, End, error_around, error_in
@@ -209,7 +210,8 @@ class StreamedResponse:
             await self._exchange.start_stream(response.status, response_headers(response.headers))
         self._exchange.keep_alive_from_now()
         self._stream = stream = GuardedStream(self.guard)
-        line = line_of(attempt, self._exchange, transcript.attempt(), stream, transcript.client)
+        usage = usage_for(self.guard.wants_usage)
+        line = line_of(attempt, self._exchange, transcript.attempt(), stream, usage, transcript.client)
         try:
             await send_stream(self._exchange, response, line)
         except EngineError as error:

@@ -14,7 +14,7 @@ from serve.proxy.cache_salt import CacheSalts, add_salt
 from serve.proxy.headers import forwarded_headers
 from serve.proxy.raw_text import raw_pools
 from serve.proxy.routed_request import RoutedRequest
-from serve.request.completion import CHAT_PATH, COMPLETION_PATHS, NONE
+from serve.request.completion import CHAT_PATH, COMPLETION_PATHS, NONE, given
 from serve.request.continuation import obstacle
 from serve.request.patch import OPT_OUT, REPORT, BodyPatch, ReasoningField, add_xargs, ask_ids, ask_usage
 from serve.routing.pool import SLOT_HEADER, Endpoint
@@ -22,7 +22,7 @@ from serve.stream.line import PASS, Stage
 from serve.stream.stages import Rename, TokenIds, WithoutDrafts, WithoutUsage
 
 DRAFTS_HEADER = "x-specgate-drafts"
-WITHOUT_DRAFTS, WITHOUT_USAGE = WithoutDrafts(), WithoutUsage()
+_WITHOUT_DRAFTS, _WITHOUT_USAGE = WithoutDrafts(), WithoutUsage()
 
 
 class _Pool(NamedTuple):
@@ -55,7 +55,7 @@ class Outgoing(Struct, frozen=True):
     Attributes:
         ids: Takes the ids of tokens out of the bytes, if we ask for them.
         drafts: Takes the report on drafts out, unless the caller is to see it.
-        usage: Takes the usage out of a stream, unless the client has asked for it.
+        usage: Takes the usage out of a stream, unless the client has asked for it or the guard is to read it.
         rename: Puts our name of the model in place of the engine's.
         reader: Reads raw text, if the engine hands that on.
     """
@@ -136,7 +136,9 @@ class OutgoingRequests:
         asks_usage = (
             not request.wants_usage
             and request.continued is None  # whose body asks already
-            and (charge.counts or (self._reports and _may_report(pool, request, candidate)))
+            and (
+                charge.counts or _may_be_cut(pool, request) or (self._reports and _may_report(pool, request, candidate))
+            )
         )
         salt = self.salt(request, candidate.pool) if self._salts.is_on else ""
         if xargs or asks_usage or pool.served_name or pool.reasoning_field or raw or asks_ids or salt:
@@ -159,9 +161,9 @@ class OutgoingRequests:
         ids = TokenIds(len(request.body)) if asks_ids else None
         kept = None if request.continued is None else request.continued.prefix
         meter = charge.attempt(candidate.pool, candidate.speculative, ids, kept)
-        drafts = PASS if request.sees_drafts else WITHOUT_DRAFTS
+        drafts = PASS if request.sees_drafts else _WITHOUT_DRAFTS
         reader = raw.reader(parsed, reports=request.guarded) if raw else PASS
-        usage = PASS if request.wants_usage else WITHOUT_USAGE
+        usage = usage_for(request.wants_usage or (request.guarded and pool.rewritten))
         return Outgoing(patch, ids, drafts, request.continued or PASS, meter, usage, rename, reader)
 
     def headers(self, request: RoutedRequest, endpoint: Endpoint, number: int) -> dict[str, str]:
@@ -171,6 +173,11 @@ class OutgoingRequests:
         if endpoint.slot:
             headers[SLOT_HEADER] = endpoint.slot
         return headers
+
+
+def usage_for(wanted: bool) -> Stage:
+    """Returns the stage that takes the usage out of a stream, unless it is wanted behind it."""
+    return PASS if wanted else _WITHOUT_USAGE
 
 
 def _may_resume(request: RoutedRequest) -> bool:
@@ -188,6 +195,13 @@ def tells_ids(model: ModelConfig, pool: PoolConfig) -> bool:
 def goes_on(model: ModelConfig, pool: PoolConfig) -> bool:
     """Returns whether plain answers may be gone on with in a pool: its engines know what tokens a text is."""
     return pool.kind != "sim" and engine_of(pool) == "vllm" and model.guard.resumes_plain
+
+
+def _may_be_cut(pool: _Pool, request: RoutedRequest) -> bool:
+    """Returns True if the limit of tokens may cut a call of a stream, of which only the usage tells the guard."""
+    parsed = request.parsed
+    limited = given(parsed.max_tokens) or given(parsed.max_completion_tokens)
+    return request.guarded and pool.rewritten and limited and bool(parsed.stream and parsed.tools)
 
 
 def _may_report(pool: _Pool, request: RoutedRequest, candidate: Candidate) -> bool:

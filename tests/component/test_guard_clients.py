@@ -10,7 +10,7 @@ import pydantic
 import pytest
 from support.engines import chunk, frame, silent, streaming
 from support.guard_harness import TOOLS, tools_request
-from support.guard_stack import config, healing, post
+from support.guard_stack import chunks_in, config, healing, post
 from support.stack import running
 
 from lab.sim import SimSettings
@@ -154,3 +154,21 @@ class TestConfig:
     def test_a_wrong_setting_is_named_by_its_place(self, guard: dict[str, Any]) -> None:
         with pytest.raises(ConfigError, match=rf"models\.m\.guard\.{next(iter(guard))}"):
             GatewayConfig.parse(config(guard=guard))
+
+
+@pytest.mark.parametrize("asked", [{}, {"stream_options": {"include_usage": True}}], ids=["no usage", "usage"])
+async def test_a_streamed_call_that_max_tokens_cut_costs_no_rerun_and_usage_goes_only_to_who_asked_for_it(
+    asked: dict[str, Any],
+) -> None:
+    entry = {"index": 0, "id": "c0", "function": {"name": "get_weather", "arguments": '{"city": "Be'}}
+    usage = {**chunk({}), "choices": [], "usage": {"prompt_tokens": 9, "completion_tokens": 20, "total_tokens": 29}}
+    frames = [chunk({"tool_calls": [entry]}), chunk({}, "tool_calls"), usage, "[DONE]"]
+    engine = streaming([*map(frame, frames)])
+    async with running(config(), {("m", "speculative"): engine, ("m", "standard"): engine}) as stack:
+        request = tools_request(model="m", stream=True, max_tokens=20, **asked)
+        sent = chunks_in((await post(stack.url, request))[2])
+    assert [json.loads(body)["stream_options"]["include_usage"] for _, body in engine.requests] == [True]
+    assert sent[-1] == "[DONE]"
+    reasons = [choice["finish_reason"] for each in sent[:-1] for choice in each["choices"]]
+    told = [each["usage"] for each in sent[:-1] if "usage" in each]
+    assert (reasons, told) == (["length"], [usage["usage"]] * len(asked))

@@ -58,6 +58,7 @@ class Guard:
     Attributes:
         verdicts: One for each attempt that is over.
         answers: How many the request asks for.
+        wants_usage: The client is to get the usage of all attempts.
         takes_long: Checking one call may take longer than other requests should wait, since the prompt is long.
         over: The answer is whole, although its engine goes on: `finish` ends it.
         resumed: The attempts so far that went on where another was cut.
@@ -79,7 +80,7 @@ class Guard:
         self._expected = Expectation(request, grammar)
         self.answers = self._expected.answers
         self.takes_long = settings.near_copies != "off" and self._expected.prompt.is_long
-        self._wants_usage = whole or self._expected.wants_usage  # a whole answer always carries it
+        self.wants_usage = whole or self._expected.wants_usage  # a whole answer always carries it
         self._attempt = AttemptGuard()
         self._views: dict[int, ClientView] = {}
         self._envelope: Chunk = {}
@@ -121,7 +122,7 @@ class Guard:
         """True if a lost attempt is over but for its usage: reading on costs nothing and counts it."""
         lost = self.state in (GuardState.RERUN, GuardState.FAILED)
         over = lost and not self._unfinished() and not self._attempt.failed
-        return over and self._wants_usage and not self._usage.reported
+        return over and self.wants_usage and not self._usage.reported
 
     @property
     def outcome(self) -> Outcome:
@@ -143,7 +144,7 @@ class Guard:
             report["reasons"] = [str(verdict.outcome) for verdict in reruns]
             if self._kept_tokens:
                 report |= {"resumed": self._kept_tokens, "from": self._kept_from}
-            if self._usage.unreported and self._wants_usage:
+            if self._usage.unreported and self.wants_usage:
                 report["attempts_without_usage"] = self._usage.unreported
         unclean = {str(defect.outcome) for defect in self._attempt.defects() if defect.severity is not Severity.NOTE}
         if unclean:
@@ -398,7 +399,7 @@ class Guard:
 
     def _usage_chunk(self) -> list[Chunk]:
         usage = self._usage.total()
-        if not self._wants_usage or usage is None:
+        if not self.wants_usage or usage is None:
             return []
         return [{**self._envelope, "choices": [], "usage": usage, **self._usage.extras}]
 

@@ -176,9 +176,10 @@ def read_key_file(path: Path) -> tuple[tuple[Tenant, ...], tuple[KeyRecord, ...]
     except ValidationError as error:
         lines = (f"  {problem}" for problem in problems_of(error, KeyFile))
         raise ConfigError(f"the access file {path} is not valid:\n" + "\n".join(lines)) from None
-    except RepeatedKeyError as error:
+    except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark is not None else 0
-        raise ConfigError(f"the access file {path} has a key twice in one mapping, again in line {line}") from None
+        said = "has a key twice in one mapping, again" if isinstance(error, RepeatedKeyError) else "is not YAML, seen"
+        raise ConfigError(f"the access file {path} {said} in line {line}") from None
     except (ValueError, RecursionError, yaml.YAMLError):
         raise ConfigError(f"the access file {path} is not YAML in UTF-8") from None
     tenants = tuple(row.tenant(name) for name, row in content.tenants.items())

@@ -118,6 +118,11 @@ def test_a_tenant_that_stands_twice_is_refused_and_does_not_lose_its_first_terms
         read_key_file(written(tmp_path, text))
 
 
+def test_what_is_no_yaml_is_told_with_its_line_and_without_its_text(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"is not YAML, seen in line 3$"):
+        read_key_file(written(tmp_path, "keys:\n- id: a\n\thash: secret\n"))
+
+
 def test_names_that_yaml_takes_for_something_else_are_names_or_to_be_quoted(tmp_path: Path) -> None:
     tenants, _ = read_key_file(written(tmp_path, "tenants: {no: {weight: 2}, 1.50: }"))
     assert tenants == (Tenant("no", 2.0), Tenant("1.50"))

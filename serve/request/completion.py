@@ -44,7 +44,7 @@ def is_list(content: Raw) -> bool:
 
 def is_several(prompt: Raw) -> bool:
     """Returns True if the prompt of a text completion may be several: a list, but not of the ids of one."""
-    return is_list(prompt) and _IDS.match(memoryview(prompt)) is None
+    return prompt is not NONE and is_list(prompt) and _IDS.match(memoryview(prompt)) is None
 
 
 # `gc=False`: a long conversation is thousands of these, and none can be part of a cycle.

@@ -12,7 +12,7 @@ from serve.guard.core.near_copies import NearCopies
 from serve.guard.core.prompt_text import PromptText
 from serve.guard.core.schema import Schema
 from serve.guard.core.schema_cost import Budget
-from serve.request.completion import MALFORMED, CompletionRequest, Format, Tool, format_of, not_json
+from serve.request.completion import MALFORMED, NONE, CompletionRequest, Format, Tool, format_of, not_json
 from serve.request.patch import includes_usage
 
 _LIMITS = ("max_completion_tokens", "max_tokens")
@@ -59,6 +59,8 @@ class LazyRequest(Mapping[str, Any]):
 
 
 def _decoded(source: bytes | msgspec.Raw) -> Any:
+    if source is NONE:
+        return None
     try:
         return msgspec.json.decode(source)
     except msgspec.ValidationError:  # a number that only Python can hold, such as 1e999

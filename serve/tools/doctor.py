@@ -522,7 +522,9 @@ def _presumed(policy: Policy, advisory: Advisory, model: str) -> tuple[str, ...]
 def _unknown_engine(policy: Policy, model: str, level: str, names: list[str]) -> dict[str, Any]:
     """Returns one finding for all advisories that count only because nobody has said which engine it is."""
     pools = [
-        facts.pool for facts in policy.facts if facts.model == model and None in (facts.engine, facts.engine_version)
+        facts.pool
+        for facts in policy.facts
+        if facts.model == model and (facts.engine is None or release_of(facts.engine_version or "") is None)
     ]
     effects = {"error": "stop or endanger requests", "warning": "are suspected", "info": "send requests elsewhere"}
     finding = _finding(

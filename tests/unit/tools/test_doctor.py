@@ -98,6 +98,7 @@ def test_a_remote_pool_that_does_not_say_whether_it_drafts_is_told(tmp_path: Pat
 def test_a_version_that_tells_no_release_is_said_to_count_as_unknown(tmp_path: Path, version: str) -> None:
     found = findings_of(remote(engine="vllm", engine_version=version, method="none"), tmp_path)
     assert any(version in each["message"] and "counts as unknown" in each["message"] for each in found)
+    assert not any("of  what" in cure for each in found for cure in each["cures"]), "the pool is named"
 
 
 def test_an_engine_that_is_known_to_be_affected_keeps_its_own_cure(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from serve.http1.turns import LONG_BYTES, LONG_HELD_BYTES, LONG_RAW_BYTES, in_sl
 from serve.proxy.attempts import Attempt
 from serve.proxy.exchange import Exchange
 from serve.proxy.headers import response_headers
-from serve.proxy.outgoing import usage_for
+from serve.proxy.outgoing import WITHOUT_USAGE
 from serve.proxy.relay import line_of, send_stream
 from serve.request.beside import beside
 from serve.stream.ending import INCOMPLETE, End, error_around, error_in
@@ -151,7 +151,12 @@ class GuardedStream(Check):
 
     def _pass(self, frame: Frame) -> Sequence[Frame]:
         """Returns a frame that is not judged, but no `[DONE]`: something may have to go out before that."""
-        return [each for each in self._end.feed(frame) if not is_done(each.data() or b"")]
+        frames = () if self._is_hidden(frame) else self._end.feed(frame)
+        return [each for each in frames if not is_done(each.data() or b"")]
+
+    def _is_hidden(self, frame: Frame) -> bool:
+        """Returns whether a frame only tells the usage, which the guard has asked for and not the client."""
+        return not self._guard.wants_usage and not WITHOUT_USAGE.feed(frame)
 
     def _alter(self) -> None:
         """Notes that something went out that is not the engine's own."""
@@ -185,9 +190,13 @@ class GuardedStream(Check):
         if (error := error_in(chunk)) is not None:
             raise error
         allowed = self._guard.feed(chunk)
-        if not allowed:
+        if self._is_hidden(frame):
+            allowed = [each for each in allowed if each is not chunk]
+        elif not allowed:
             self._hold(frame, len(frame.raw))
-        elif len(allowed) > 1 or allowed[0] is not chunk:
+        if not allowed:
+            return ()
+        if len(allowed) > 1 or allowed[0] is not chunk:
             self._alter()
         return [frame if each is chunk else Frame(encode_frame(each), chunk=each) for each in allowed]
 
@@ -210,8 +219,7 @@ class StreamedResponse:
             await self._exchange.start_stream(response.status, response_headers(response.headers))
         self._exchange.keep_alive_from_now()
         self._stream = stream = GuardedStream(self.guard)
-        usage = usage_for(self.guard.wants_usage)
-        line = line_of(attempt, self._exchange, transcript.attempt(), stream, usage, transcript.client)
+        line = line_of(attempt, self._exchange, transcript.attempt(), stream, transcript.client)
         try:
             await send_stream(self._exchange, response, line)
         except EngineError as error:

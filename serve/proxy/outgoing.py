@@ -22,7 +22,7 @@ from serve.stream.line import PASS, Stage
 from serve.stream.stages import Rename, TokenIds, WithoutDrafts, WithoutUsage
 
 DRAFTS_HEADER = "x-specgate-drafts"
-_WITHOUT_DRAFTS, _WITHOUT_USAGE = WithoutDrafts(), WithoutUsage()
+_WITHOUT_DRAFTS, WITHOUT_USAGE = WithoutDrafts(), WithoutUsage()
 
 
 class _Pool(NamedTuple):
@@ -177,7 +177,7 @@ class OutgoingRequests:
 
 def usage_for(wanted: bool) -> Stage:
     """Returns the stage that takes the usage out of a stream, unless it is wanted behind it."""
-    return PASS if wanted else _WITHOUT_USAGE
+    return PASS if wanted else WITHOUT_USAGE
 
 
 def _may_resume(request: RoutedRequest) -> bool:

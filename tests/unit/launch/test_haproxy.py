@@ -2,6 +2,7 @@
 
 import json
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -117,6 +118,27 @@ def test_the_launcher_becomes_haproxy_although_ray_knows_it_as_haproxy(tmp_path:
     )
     assert checked.returncode == 0, checked.stderr
     assert "splice-request" not in config.read_text()
+
+
+_LEFT_ALONE = """
+import os, sys, time
+from pathlib import Path
+from serve.launch.haproxy import end_with
+parent = os.getpid()
+if os.fork():
+    os._exit(0)
+while os.getppid() == parent:
+    time.sleep(0.01)
+end_with(parent)
+Path(sys.argv[1]).touch()
+"""
+
+
+def test_no_haproxy_begins_whose_starter_has_died_meanwhile(tmp_path: Path) -> None:
+    began = tmp_path / "began"
+    ended = subprocess.run([sys.executable, "-c", _LEFT_ALONE, began], capture_output=True, text=True, timeout=60)
+    assert "who has started HAProxy is gone" in ended.stderr
+    assert not began.exists()
 
 
 def test_an_error_of_haproxys_own_has_openais_shape(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ is long.
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from time import monotonic
 from typing import TypeVar
 from weakref import WeakKeyDictionary
@@ -79,26 +79,26 @@ async def in_slices(steps: Generator[None, None, T], *, aside: bool = False) -> 
     """
     if aside:
         return await asyncio.to_thread(at_once, steps)
+    results: list[T] = []
     until = monotonic() + _SLICE_S
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            result: T = end.value
-            return result
+    for _ in _into(results, steps):
         if monotonic() > until:
             await turn()
             until = monotonic() + _SLICE_S
+    return results[0]
 
 
 def at_once(steps: Generator[None, None, T]) -> T:
     """Runs work that could pause to its end, and returns its result."""
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            result: T = end.value
-            return result
+    results: list[T] = []
+    for _ in _into(results, steps):
+        pass
+    return results[0]
+
+
+def _into(results: list[T], steps: Generator[None, None, T]) -> Iterator[None]:
+    """Yields with the work, and adds its result at the end."""
+    results.append((yield from steps))
 
 
 class Burst:

@@ -419,8 +419,9 @@ def engine_metrics(text: str) -> EngineMetrics:
     places = {labels["position"] for labels in speculative if labels.get("position", "").isdecimal()}
     caches = [labels for name, labels, _ in series if name == _ENGINES_OWN]
     drafts = True if speculative else False if caches else None
-    kept_tokens = kept_by_vllm(caches) or _kept_by_sglang(series)
-    return EngineMetrics(started, drafts, len(places) or None, shared(caches), kept_tokens)
+    cache = shared(caches)
+    kept_tokens = kept_by_vllm(cache, len(caches)) or _kept_by_sglang(series)
+    return EngineMetrics(started, drafts, len(places) or None, cache, kept_tokens)
 
 
 def _kept_by_sglang(series: Sequence[tuple[str, dict[str, str], float]]) -> int | None:
@@ -433,16 +434,15 @@ def _kept_by_sglang(series: Sequence[tuple[str, dict[str, str], float]]) -> int 
     return int(tokens) if 0 < tokens < _MOST_TOKENS else None
 
 
-def kept_by_vllm(caches: Sequence[Mapping[str, str]]) -> int | None:
-    """Returns how many tokens of prompts vLLM keeps, by its `cache_config_info` of each rank of data parallelism.
+def kept_by_vllm(cache: Mapping[str, str], ranks: int) -> int | None:
+    """Returns how many tokens of prompts vLLM keeps, by its `cache_config_info` and the ranks of data parallelism.
 
     It is None if unknown, as it is where vLLM keeps more outside the GPU: it tells the bytes of that, not the tokens.
     """
-    cache = shared(caches)
     if cache.get("kv_offloading_size", "None") != "None":
         return None
-    own = _number(cache, "kv_cache_size_tokens") * len(caches)
-    tokens = own or _number(cache, "num_gpu_blocks") * _number(cache, "block_size")  # blocks of all ranks together
+    own = _number(cache, "kv_cache_size_tokens") * ranks  # it tells those of one
+    tokens = own or _number(cache, "num_gpu_blocks") * _number(cache, "block_size")  # of all
     return tokens if 0 < tokens < _MOST_TOKENS else None
 
 

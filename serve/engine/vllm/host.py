@@ -128,8 +128,8 @@ async def start_engine(args: argparse.Namespace, *, opt_out: bool) -> HostedEngi
     app = build_app(args, tasks, client.model_config)
     await init_app_state(client, app.state, args, tasks)
     keep_serving(app)
-    caches = [config.cache_config.metrics_info()] * config.parallel_config.data_parallel_size
-    return HostedEngine(client, app, facts_of(config), kept_by_vllm(caches))
+    kept_tokens = kept_by_vllm(config.cache_config.metrics_info(), config.parallel_config.data_parallel_size)
+    return HostedEngine(client, app, facts_of(config), kept_tokens)
 
 
 def refuse_stale_drafts(config: VllmConfig) -> None:

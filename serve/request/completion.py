@@ -1,7 +1,7 @@
 """A request's body: the fields that the gateway reads, by one partial decoding."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from operator import attrgetter
 from typing import cast
 
@@ -26,7 +26,7 @@ _whole = msgspec.json.Decoder(int, strict=False)  # made once: that takes longer
 
 def given(value: Raw) -> bool:
     """Returns True if a member is there and not null."""
-    return value is not NONE and bytes(value) != b"null"
+    return value != NONE
 
 
 def holds(text: bytes, mark: bytes) -> bool:
@@ -238,6 +238,13 @@ class CompletionRequest(EngineFields, kw_only=True, gc=False):
     enable_speculative: bool | UnsetType | None = UNSET
 
 
+def has_any(*names: str) -> Callable[[CompletionRequest], bool]:
+    """Returns what tells whether a request has any of some fields, all at one look: most have none of the rare ones."""
+    values = attrgetter(*names)
+    absent = values(CompletionRequest(model=""))
+    return lambda request: values(request) != absent
+
+
 # Fields without a rule that mode `strict` knows, beside those that the gateway reads.
 HARMLESS = frozenset(
     {"top_p", "top_k", "seed", "max_tokens", "max_completion_tokens", "min_tokens",
@@ -264,7 +271,7 @@ def allowed_tokens(request: CompletionRequest) -> int | None:
     1: SGLang takes 0 for none, llama.cpp -1. What is no number is for the engine to refuse.
     """
     try:
-        bounds = [_whole.decode(value) for value in _LENGTHS(request) if given(value)]
+        bounds = [_whole.decode(value) for value in _LENGTHS(request) if value != NONE]
     except MALFORMED:
         return None
     return max(bounds) if bounds and min(bounds) > 0 else None

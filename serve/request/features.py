@@ -27,6 +27,7 @@ from serve.request.completion import (
     allowed_tokens,
     format_of,
     given,
+    has_any,
     is_list,
 )
 from serve.request.media import has_images
@@ -38,8 +39,17 @@ PREFERENCE_HEADER = "x-enable-speculative"
 SESSION_HEADERS = ("x-session-id", "x-claude-code-session-id", "session-id", "session_id")
 _PREFERENCES = {"true": True, "false": False}
 _CHOICES = frozenset({"auto", "required", "none"})
-_NOT_GUIDED = (NONE,) * 4
-_NOT_STRUCTURED = (NONE,) * 5
+_STRUCTURED = ("structured_outputs", "regex", "ebnf", "json_schema", "grammar")
+_GUIDED = ("guided_json", "guided_regex", "guided_choice", "guided_grammar")
+_PENALTIES = ("frequency_penalty", "presence_penalty", "repetition_penalty")
+_THINKING = ("chat_template_kwargs", "reasoning_effort", "thinking")
+_is_structured, _is_guided, _speaks_of_thinking = has_any(*_STRUCTURED), has_any(*_GUIDED), has_any(*_THINKING)
+# What a request may say beside its messages; most of those without tools say nothing of it.
+_says_more = has_any(
+    "tools", "tool_choice", "parallel_tool_calls", "response_format", *_STRUCTURED, *_GUIDED, *_THINKING,
+    "include_reasoning", "thinking_token_budget", "stop", "n", "logprobs", "top_logprobs", "prompt_logprobs", "echo",
+    "logit_bias", "min_p", *_PENALTIES,
+)  # fmt: skip
 _NO_STOP = re.compile(rb'null|""|\[\s*\]')
 _SHOWN_CHARS = 100  # of a name that a client made up
 _LONGEST_NAME = 256  # of a conversation
@@ -118,22 +128,29 @@ def features_of(
     Raises:
         InvalidRequestError: The request contradicts itself or asks for something that does not exist.
     """
+    plain = RequestFeatures(
+        model=request.model,
+        stream=bool(request.stream),
+        thinking=thinking.thinks({}, thinks_by_default),
+        images=_has_images(request.messages),
+        tool_history=_has_tool_history(request.messages),
+        conversation_key=_conversation_key(request, headers),
+        preference=_preference(request, headers),
+    )
+    if not _says_more(request):
+        return plain
     choice = _tool_choice(request)
     form = format_of(request)
     kind = form.type if form else "text"
-    return RequestFeatures(
-        model=request.model,
-        stream=bool(request.stream),
+    return plain._replace(
         tools=len(request.tools) if request.tools else 0,
         tool_choice=choice,
         strict_tools=_any_strict(request.tools),
         strict_schema=kind == "json_schema" and _strict_schema(form),
         response_format=None if kind == "text" else kind,
-        structured_outputs=_structured(request),
-        guided=_guided(request),
-        thinking=thinks(request, thinks_by_default, thinking)
-        if _speaks_of_thinking(request)
-        else thinking.thinks({}, thinks_by_default),
+        structured_outputs=_is_structured(request),
+        guided=_is_guided(request),
+        thinking=thinks(request, thinks_by_default, thinking) if _speaks_of_thinking(request) else plain.thinking,
         include_reasoning=request.include_reasoning is not False,
         stop=request.stop is not NONE and not _NO_STOP.fullmatch(request.stop),
         logprobs=request.logprobs is not None and request.logprobs is not False,
@@ -142,11 +159,7 @@ def features_of(
         unspeculable=(request.logit_bias is not NONE or request.min_p is not NONE) and is_unspeculable(request),
         penalties=has_penalties(request),
         prompt_logprobs=_wants_prompt_logprobs(request),
-        images=_has_images(request.messages),
         thinking_budget=given(request.thinking_token_budget),
-        tool_history=_has_tool_history(request.messages),
-        conversation_key=_conversation_key(request, headers),
-        preference=_preference(request, headers),
     )
 
 
@@ -205,22 +218,6 @@ def _any_strict(tools: list[Tool] | None) -> bool:
 def _strict_schema(response_format: Format | None) -> bool:
     schema = response_format.json_schema if response_format else None
     return bool(schema and schema.strict)
-
-
-def _structured(request: CompletionRequest) -> bool:
-    fields = (request.structured_outputs, request.regex, request.ebnf, request.json_schema, request.grammar)
-    return fields != _NOT_STRUCTURED and any(map(given, fields))
-
-
-def _guided(request: CompletionRequest) -> bool:
-    fields = (request.guided_json, request.guided_regex, request.guided_choice, request.guided_grammar)
-    return fields != _NOT_GUIDED and any(map(given, fields))
-
-
-def _speaks_of_thinking(request: CompletionRequest) -> bool:
-    return (
-        request.chat_template_kwargs is not None or request.reasoning_effort is not None or request.thinking is not NONE
-    )
 
 
 def _wants_prompt_logprobs(request: CompletionRequest) -> bool:
@@ -328,7 +325,7 @@ def has_penalties(request: CompletionRequest) -> bool:
 
 def _number(raw: Raw, default: float) -> float:
     """Returns a number as engines read it, in quotes too; what is none counts as a value that matters."""
-    if raw is NONE or bytes(raw) == b"null":
+    if raw == NONE:
         return default
     try:
         return float(bytes(raw).strip(b'"'))

@@ -23,6 +23,7 @@ from serve.request.completion import (
     Choice,
     CompletionRequest,
     EngineFields,
+    has_any,
     is_list,
     not_allowed,
     out_of_text,
@@ -56,8 +57,12 @@ _NOT_FOR_TEMPLATES = frozenset(
 # From these an engine would make a grammar, too.
 _SCHEMAS = ("guided_json", "json_schema")
 _GRAMMARS = (*_SCHEMAS, "guided_regex", "guided_choice", "guided_grammar", "regex", "ebnf", "grammar")
-_GIVEN_GRAMMARS = attrgetter(*_GRAMMARS)
-_NO_GRAMMARS = (NONE,) * len(_GRAMMARS)
+_given_grammars = attrgetter(*_GRAMMARS)
+_MOST_N, _MOST_LOGPROBS = ("n", "best_of", "n_cmpl"), ("top_logprobs", "logprobs", "n_probs")
+_STOPS = ("stop", "stop_token_ids", "bad_words")
+_has_bounded = has_any(*_MOST_N, *_MOST_LOGPROBS, "logprob_token_ids", "logit_bias", *_STOPS)
+# Tells whether a request may have schemas.
+constrains = has_any("tools", "tool_choice", "response_format", "structured_outputs", *_GRAMMARS)
 _flags = msgspec.json.Decoder(dict[str, Raw])
 
 
@@ -77,12 +82,8 @@ class FieldRules:
         self._config = config
         self._media = MediaRules(config)
         self._most = (
-            ("n", config.max_n, "max_n"),
-            ("best_of", config.max_n, "max_n"),
-            ("n_cmpl", config.max_n, "max_n"),
-            ("top_logprobs", config.max_top_logprobs, "max_top_logprobs"),
-            ("logprobs", config.max_top_logprobs, "max_top_logprobs"),
-            ("n_probs", config.max_top_logprobs, "max_top_logprobs"),
+            *((name, config.max_n, "max_n") for name in _MOST_N),
+            *((name, config.max_top_logprobs, "max_top_logprobs") for name in _MOST_LOGPROBS),
         )
         self._check_template = "chat_template_kwargs" not in config.pass_fields
         slots = [(f"p{index}", Raw, NONE) for index in range(config.max_prompts)]
@@ -97,8 +98,8 @@ class FieldRules:
         """
         values = astuple(request)[: len(_NAMES)]  # those of the base come first
         names = () if values == _ABSENT else self._stripped(values)
-        self._check_numbers(request)
-        if request.stop is not NONE or request.stop_token_ids is not NONE or request.bad_words is not NONE:
+        if _has_bounded(request):
+            self._check_numbers(request)
             _check_stops(request)
         if request.prompt is not NONE:
             self._check_prompts(request.prompt)
@@ -155,7 +156,7 @@ class FieldRules:
 
 
 def _check_stops(request: CompletionRequest) -> None:
-    for name in ("stop", "stop_token_ids", "bad_words"):
+    for name in _STOPS:
         if len(bytes(getattr(request, name))) > _STOP_BYTES:
             raise InvalidRequestError(
                 f"The field `{name}` has more than {_STOP_BYTES} bytes.", param=name, code="over_limit"
@@ -185,12 +186,6 @@ def _too_many(name: str, most: int, setting: str) -> InvalidRequestError:
     )
 
 
-def constrains(request: CompletionRequest) -> bool:
-    """Returns True if a request may have schemas."""
-    named = request.tools or request.tool_choice or request.response_format or request.structured_outputs is not NONE
-    return bool(named) or _GIVEN_GRAMMARS(request) != _NO_GRAMMARS
-
-
 def check_schemas(request: CompletionRequest, bounds: LimitsConfig) -> None:
     """Refuses a request whose schemas are larger than any that is meant well.
 
@@ -213,7 +208,7 @@ def check_schemas(request: CompletionRequest, bounds: LimitsConfig) -> None:
         schemas += [(grammar, "structured_outputs") for grammar in _grammars(request.structured_outputs)]
     schemas += [
         (out_of_text(bytes(value)) if name in _SCHEMAS else bytes(value), name)
-        for name, value in zip(_GRAMMARS, _GIVEN_GRAMMARS(request), strict=True)
+        for name, value in zip(_GRAMMARS, _given_grammars(request), strict=True)
         if value is not NONE
     ]
     size = 0

@@ -213,6 +213,9 @@ class RequestFeatures(NamedTuple):
     @property
     def mask(self) -> int:
         """The request's classes as bits; see `policies.classes`."""
+        return _mask_of(self[_KIND])
+
+    def _mask(self) -> int:
         mask = _BITS_OF_FORMAT.get(self.response_format, 0) if self.response_format else 0
         if self.tools and self.tool_choice != "none":
             mask |= self._tool_bits()
@@ -278,3 +281,12 @@ class RequestFeatures(NamedTuple):
             | (_THINKING_BUDGET if self.thinking_budget else 0)
             | (_NEAR_END if self.near_end else 0)
         )
+
+
+_KIND = slice(1, RequestFeatures._fields.index("conversation_key"))  # what does not say whose request it is
+
+
+@lru_cache(maxsize=4096)
+def _mask_of(kind: tuple[object, ...]) -> int:
+    """Returns the classes of a request of some kind: few kinds are asked for, and to look them up takes a third."""
+    return RequestFeatures("", *kind)._mask()  # type: ignore[arg-type]

@@ -97,8 +97,8 @@ class DialectApi(Api):
         self._translated: Translated | None = None
         self._stage: Translate | None = None
 
-    def response_headers(self, request_id: str) -> dict[str, str]:
-        return {self._dialect.id_header: request_id} if self._dialect.id_header else {}
+    def response_headers(self, request_id: str) -> dict[bytes, bytes]:
+        return {self._dialect.id_header.encode(): request_id.encode()} if self._dialect.id_header else {}
 
     async def decode(self, exchange: Exchange, body: bytes) -> bytes:
         """Returns the chat body that the request's body stands for.
@@ -109,7 +109,7 @@ class DialectApi(Api):
         translated = await beside(len(body) > LONG_BODY_BYTES, self._decode, body)
         self._translated = translated
         if translated.dropped:
-            exchange.attribution.headers["x-specgate-dropped"] = dropped_header(translated.dropped)
+            exchange.attribution.headers[b"x-specgate-dropped"] = dropped_header(translated.dropped).encode()
         if translated.stream:
             exchange.keep_alive_from_now()
         return translated.body
@@ -202,7 +202,7 @@ class DialectApi(Api):
         estimate = self._dialect.estimate
         if estimate is None or self._translated is None or exchange.status:
             return False
-        exchange.attribution.headers["x-specgate-estimate"] = "true"
+        exchange.attribution.headers[b"x-specgate-estimate"] = b"true"
         await exchange.send_whole(200, _JSON_HEADERS, estimate(self._translated.memo))
         return True
 

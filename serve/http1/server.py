@@ -241,11 +241,12 @@ class RequestResponseCycle:
             self._waiter.set_result(None)
 
     def _start(self, status: int, headers: RawHeaders) -> None:
-        values = {name.lower(): value for name, value in headers}
+        values = dict(headers)  # whose names are in lower case, by ASGI
         self._framing = self._frame(status, values, headers)
         closes = self._framing is UNTIL_CLOSED or values.get(b"connection", b"").lower() == b"close"
-        self._wire.refused_keys += status == 401
-        closes = closes or self._wire.refused_keys >= _MAX_REFUSED_KEYS
+        if status == 401:
+            self._wire.refused_keys += 1
+            closes = closes or self._wire.refused_keys >= _MAX_REFUSED_KEYS
         if closes or self._upload in (AWAITED, ARRIVING):  # the rest of the request will not be read
             self.keep_alive = False
         if not self.keep_alive and b"connection" not in values:

@@ -91,7 +91,7 @@ class Api:
         """The last stages of a stream, once that has begun."""
         return ()
 
-    def response_headers(self, request_id: str) -> dict[str, str]:
+    def response_headers(self, request_id: str) -> dict[bytes, bytes]:
         """Returns further headers of every response."""
         return {}
 
@@ -202,9 +202,8 @@ class Exchange(Struct):
         if rates:  # an engine's own limits are not the tenant's
             headers = [each for each in headers if not each[0].startswith(b"x-ratelimit-")]
         if self.adds_request_id:
-            own = {"x-request-id": self.request_id, **own}
-        sent = [(name.encode(), value.encode("latin-1", "replace")) for name, value in own.items()]
-        headers = [*headers, *sent, *rates]
+            own = {b"x-request-id": self.request_id.encode(), **own}
+        headers = [*headers, *own.items(), *rates]
         self.status = status
         self.span.set_attribute("http.response.status_code", status)
         try:

@@ -23,16 +23,15 @@ _REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 
 
 def request_headers(headers: Collection[tuple[bytes, bytes]]) -> dict[str, str]:
-    """Returns the client's headers by lower-case name.
+    """Returns the client's headers, whose names are in lower case, by ASGI.
 
     Of several with one name the last counts, but for `PREFERENCE_HEADER`: these become one list, in which a single
     `false` is a guarantee.
     """
-    found = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in headers}
+    found = {name.decode("latin-1"): value.decode("latin-1") for name, value in headers}
     if len(found) < len(headers) and PREFERENCE_HEADER in found:
         name_of_it = PREFERENCE_HEADER.encode()
-        said = [value.decode("latin-1") for name, value in headers if name.lower() == name_of_it]
-        found[PREFERENCE_HEADER] = ",".join(said)
+        found[PREFERENCE_HEADER] = ",".join([value.decode("latin-1") for name, value in headers if name == name_of_it])
     return found
 
 

@@ -47,7 +47,7 @@ class Attribution(Struct):
     speculative: str = "off"
     reasons: tuple[str, ...] = ()
     reran: str = ""
-    headers: dict[str, str] = {}
+    headers: dict[bytes, bytes] = {}
     rate_headers: RawHeaders = []
     faults: list[str] = []
     waited_s: float = 0.0
@@ -60,26 +60,29 @@ class Attribution(Struct):
     def decided(self, decision: Decision) -> None:
         """Names the model and the reasons of the decision."""
         self.model = decision.model
-        self.reasons = decision.advisories
-        self.headers["x-specgate-reasons"] = ",".join(self.reasons)
+        self._give(decision.advisories)
 
     def add_reason(self, reason: str) -> None:
         """Adds a reason that came up after the decision."""
         if reason not in self.reasons:
-            self.reasons = (*self.reasons, reason)
-            self.headers["x-specgate-reasons"] = ",".join(self.reasons)
+            self._give((*self.reasons, reason))
+
+    def _give(self, reasons: tuple[str, ...]) -> None:
+        self.reasons = reasons
+        self.headers[b"x-specgate-reasons"] = ",".join(reasons).encode("latin-1", "replace")
 
     def tried(self, candidate: Candidate) -> None:
         """Names the candidate to which the request goes now."""
         self.pool = candidate.pool
         self.speculative = "on" if candidate.speculative else "off"
-        self.headers["x-specgate-pool"] = self.pool
-        self.headers["x-specgate-speculative"] = self.speculative
+        self.headers[b"x-specgate-pool"] = self.pool.encode()
+        self.headers[b"x-specgate-speculative"] = self.speculative.encode()
 
     def rerun(self, candidate: Candidate, broken: Candidate, kept_tokens: int = 0) -> None:
         """Names the candidate that runs the request again, or goes on with the tokens of the broken answer before."""
         resumed = f"; resumed={kept_tokens}; from={broken.pool}" if kept_tokens else ""
-        self.headers["x-specgate-rerun"] = self.reran = candidate.pool + resumed
+        self.reran = candidate.pool + resumed
+        self.headers[b"x-specgate-rerun"] = self.reran.encode()
 
 
 class RoutedRequest(Struct, frozen=True):

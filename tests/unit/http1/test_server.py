@@ -127,6 +127,19 @@ def test_requests_are_the_same_however_they_are_cut(requests: list[bytes], place
     assert responses_in(socket.sent) == [(200, b"/hot hello")] * len(requests)
 
 
+async def test_apps_get_the_names_of_headers_in_lower_case() -> None:
+    """As ASGI has it: nobody behind the listener asks for a header in any other case."""
+    got: list[Any] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        got.extend(scope["headers"])
+        await echo(scope, receive, send)
+
+    head = b"POST /hot HTTP/1.1\r\nHost: gateway\r\nX-Enable-Speculative: True\r\nCONTENT-LENGTH: 5\r\n\r\n"
+    await converse([head + b"hello"], app)
+    assert got == [(b"host", b"gateway"), (b"x-enable-speculative", b"True"), (b"content-length", b"5")]
+
+
 @pytest.mark.parametrize(
     "framing",
     [

@@ -109,7 +109,7 @@ class Rig:
             {"models": {"m": {**CONFIG, "pools": remote}}, "limits": {"max_attempts": max_attempts}}
         )
         self.tried: list[str] = []
-        self.attribution = Attribution(reasons=("canary",), headers={"x-specgate-reasons": "canary"})
+        self.attribution = Attribution(reasons=("canary",), headers={b"x-specgate-reasons": b"canary"})
         self.pools = {name: Pool(name, FULL if name in full else None, replicas) for name in pools}
         self._candidates = tuple(
             Candidate(name, opt_out=each, speculative=False) for name in pools for each in (False, True)[: 1 + opt_out]
@@ -230,7 +230,7 @@ async def test_a_request_that_another_pool_took_says_that_it_had_the_free_slot(
     rig = Rig(Upstream(200), "a", "b", full=full)
     await rig.result()
     rig.sent()
-    assert rig.attribution.headers["x-specgate-reasons"] == reasons
+    assert rig.attribution.headers[b"x-specgate-reasons"] == reasons.encode()
     (slot,) = [span for span in rig.spans.get_finished_spans() if span.name.endswith("slot")]
     attributes = slot.attributes or {}
     assert attributes["specgate.pool"] == ("b" if full else "a")

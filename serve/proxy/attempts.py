@@ -28,7 +28,7 @@ from serve.routing.first_free import first_free
 from serve.routing.pool import NOWHERE, Affinity, Endpoint, Hold, Pool, session_key
 from serve.routing.prefix_placement import blocks_of
 from serve.stream.ending import refusal_in
-from serve.stream.line import PASS, Stage
+from serve.stream.line import Stage
 from serve.stream.stages import TokenIds
 from serve.telemetry.instruments import Telemetry
 from serve.telemetry.spans import fail, inject
@@ -51,7 +51,7 @@ class Attempt(Struct, frozen=True):
 
     Attributes:
         ids: Takes the ids of its tokens out, if we have asked for them.
-        stages: All that its frames pass first, in their order; some of them only let everything pass.
+        stages: All that its frames pass first, in their order.
         several: As of `End`.
     """
 
@@ -72,8 +72,7 @@ class Attempt(Struct, frozen=True):
 
     def _through(self, body: bytes) -> bytes:
         for stage in self.stages:
-            if stage is not PASS:  # as most are
-                body = stage.whole(body)
+            body = stage.whole(body)
         return body
 
 
@@ -81,6 +80,7 @@ class _Slot(Struct, frozen=True):
     """A slot of an engine, held for one attempt."""
 
     candidate: Candidate
+    pool: Pool
     endpoint: Endpoint
     hold: Hold
 
@@ -206,7 +206,7 @@ class Attempts:
             try:
                 attempt = await self._post(request, slot, held, sent)
             except _RETRIED as error:
-                self._pools[request.decision.model, pool].forget(slot.endpoint)
+                slot.pool.forget(slot.endpoint)
                 why = f"{slot.endpoint.url}: {error.__cause__ or error.message}"  # a client need not know
                 self._add_fault(request, pool, error.code, why)
                 failed.append(slot)
@@ -217,7 +217,7 @@ class Attempts:
                 if status not in _RETRIED_STATUSES:
                     # Another replica has answered: it was not the request.
                     for each in failed if status < _LOWEST_SERVER_ERROR else ():
-                        self._pools[request.decision.model, each.candidate.pool].forget(each.endpoint)
+                        each.pool.forget(each.endpoint)
                     return attempt
                 if _RETRIED_STATUSES[status] or status == _NOT_FOUND:
                     failed.append(slot)
@@ -240,8 +240,7 @@ class Attempts:
         """
         if number == self._max_attempts:
             return False
-        name = slot.candidate.pool
-        replicas = self._pools[request.decision.model, name].replicas
+        name, replicas = slot.candidate.pool, slot.pool.replicas
         asked = {each.endpoint.url for each in failed if each.candidate.pool == name}
         if len(asked) >= min(replicas, _ADDRESSES_OF_A_POOL):
             left.put_last(name)
@@ -316,7 +315,7 @@ class Attempts:
                     left.remove(preferred)
                     span.set_attribute("specgate.pool", preferred.pool)
                     hold = pool.reserve(affinity, request.asker)
-                    slot = _Slot(preferred, await hold.__aenter__(), hold)
+                    slot = _Slot(preferred, pool, await hold.__aenter__(), hold)
                     held.keep(hold)
                 else:
                     asked = [self._pools[model, name] for name in pools]
@@ -324,7 +323,7 @@ class Attempts:
                     span.set_attribute("specgate.pool", pools[free.number])
                     if pools[free.number] != preferred.pool:
                         span.set_attribute("specgate.reasons", [FREE_SLOT])
-                    slot = _Slot(left.of_pool(pools[free.number]), free.endpoint, free.hold)
+                    slot = _Slot(left.of_pool(pools[free.number]), asked[free.number], free.endpoint, free.hold)
                     left.remove(slot.candidate)
                     left.drop({pools[number] for number in free.refused})
         except _RETRIED as error:
@@ -342,10 +341,11 @@ class Attempts:
     async def _post(self, request: RoutedRequest, slot: _Slot, held: Held, sent: AnySent) -> Attempt:
         """Sends the request to a replica; the response stays open until `held` is released."""
         number = next(request.attempt_numbers)
-        out = self._outgoing.outgoing(request, slot.candidate)
-        meter = out.meter
-        is_long = out.patch.reads and len(request.body) > LONG_BODY_BYTES
-        body = await beside(is_long, out.patch.parts, request.body) if out.patch else (request.body,)
+        out = self._outgoing.outgoing(request, slot.candidate, sent.last_frames())
+        patch, meter = out.patch, out.meter
+        body: Sequence[bytes | memoryview] = (request.body,)
+        if patch:
+            body = await beside(patch.reads and len(request.body) > LONG_BODY_BYTES, patch.parts, request.body)
         headers = self._outgoing.headers(request, slot.endpoint, number)
         span = self._span(request, slot, number, headers, held) if self._telemetry.traced else INVALID_SPAN
         request.charge.settles(slot.hold.turn)
@@ -361,7 +361,7 @@ class Attempts:
         held.keep(response)
         slot.hold.begun()
         request.attribution.engine = slot.endpoint.url
-        response.on_break = partial(self._pools[request.decision.model, slot.candidate.pool].forget, slot.endpoint)
+        response.on_break = partial(slot.pool.forget, slot.endpoint)
         if response.status == _OK and (refusal := refusal_in(response.first, streamed=response.is_stream)) is not None:
             response.refuse(*refusal)
         meter.answered(response.status)
@@ -374,7 +374,7 @@ class Attempts:
             if request.charge.counts:  # or one span of eight would have it
                 held.at_end(partial(tell_usage, span, meter))
         several = request.features.n > 1 or is_several(request.parsed.prompt)
-        return Attempt(slot.candidate, response, out.ids, out.stages(sent.last_frames()), several)
+        return Attempt(slot.candidate, response, out.ids, out.stages, several)
 
     def _span(self, request: RoutedRequest, slot: _Slot, number: int, headers: dict[str, str], held: Held) -> Span:
         """Begins the span of an attempt, and adds its context to the headers."""

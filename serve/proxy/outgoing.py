@@ -1,6 +1,6 @@
 """The request as an engine gets it, and the stages that its answer passes first: by pool, because engines differ."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from msgspec import Struct
@@ -19,10 +19,16 @@ from serve.request.continuation import obstacle
 from serve.request.patch import OPT_OUT, REPORT, BodyPatch, ReasoningField, add_xargs, ask_ids, ask_usage
 from serve.routing.pool import SLOT_HEADER, Endpoint
 from serve.stream.line import PASS, Stage
-from serve.stream.stages import Rename, TokenIds, WithoutDrafts, WithoutUsage
+from serve.stream.stages import Rename, TokenIds, Without
 
 DRAFTS_HEADER = "x-specgate-drafts"
-_WITHOUT_DRAFTS, WITHOUT_USAGE = WithoutDrafts(), WithoutUsage()
+WITHOUT_USAGE = Without(usage=True)
+# By whether the client may see the reports on drafts, and whether usage is wanted behind it.
+_FOR_CLIENTS = {
+    (sees, wants): PASS if sees and wants else Without(drafts=not sees, usage=not wants)
+    for sees in (False, True)
+    for wants in (False, True)
+}
 
 
 class _Pool(NamedTuple):
@@ -50,29 +56,17 @@ class _Pool(NamedTuple):
 
 
 class Outgoing(Struct, frozen=True):
-    """What is sent in an attempt, and the stages that its answer passes first; most of these let everything pass.
+    """What is sent in an attempt, and the stages that its answer passes first, in their order.
 
     Attributes:
-        ids: Takes the ids of tokens out of the bytes, if we ask for them.
-        drafts: Takes the report on drafts out, unless the caller is to see it.
-        usage: Takes the usage out of a stream, unless the client has asked for it or the guard is to read it.
-        rename: Puts our name of the model in place of the engine's.
-        reader: Reads raw text, if the engine hands that on.
+        ids: The stage that takes the ids of tokens out of the bytes, if we ask for them.
+        meter: The stage that reads the usage.
     """
 
     patch: BodyPatch
     ids: TokenIds | None
-    drafts: Stage
-    continued: Stage
     meter: AnyMeter
-    usage: Stage
-    rename: Stage
-    reader: Stage
-
-    def stages(self, last_frames: Stage) -> tuple[Stage, ...]:
-        """Returns the stages in their order, with the one that keeps what the load learns from."""
-        ids = self.ids or PASS
-        return ids, last_frames, self.drafts, self.continued, self.meter, self.usage, self.rename, self.reader
+    stages: Sequence[Stage]
 
 
 class OutgoingRequests:
@@ -122,8 +116,10 @@ class OutgoingRequests:
         """Returns the kind of a candidate's pool."""
         return self._pools[request.decision.model, candidate.pool].kind
 
-    def outgoing(self, request: RoutedRequest, candidate: Candidate) -> Outgoing:
-        """Returns what an attempt at a candidate is made of; its meter is that of the request's charge."""
+    def outgoing(self, request: RoutedRequest, candidate: Candidate, last_frames: Stage = PASS) -> Outgoing:
+        """Returns what an attempt at a candidate is made of; its meter is that of the request's charge. The load learns
+        from what `last_frames` keeps.
+        """
         model, parsed, charge = request.decision.model, request.parsed, request.charge
         pool = self._pools[model, candidate.pool]
         patch = request.patch
@@ -157,14 +153,19 @@ class OutgoingRequests:
                 ask_usage(patch, parsed)
             if asks_ids:
                 ask_ids(patch, parsed)
-        rename = Rename(pool.served_name, model) if pool.served_name else PASS
         ids = TokenIds(len(request.body)) if asks_ids else None
         kept = None if request.continued is None else request.continued.prefix
         meter = charge.attempt(candidate.pool, candidate.speculative, ids, kept)
-        drafts = PASS if request.sees_drafts else _WITHOUT_DRAFTS
-        reader = raw.reader(parsed, reports=request.guarded) if raw else PASS
-        usage = usage_for(request.wants_usage or (request.guarded and pool.rewritten))
-        return Outgoing(patch, ids, drafts, request.continued or PASS, meter, usage, rename, reader)
+        stages = (
+            ids or PASS,
+            last_frames,
+            request.continued or PASS,
+            meter,
+            _FOR_CLIENTS[request.sees_drafts, request.wants_usage or (request.guarded and pool.rewritten)],
+            Rename(pool.served_name, model) if pool.served_name else PASS,
+            raw.reader(parsed, reports=request.guarded) if raw else PASS,
+        )
+        return Outgoing(patch, ids, meter, [stage for stage in stages if stage is not PASS])
 
     def headers(self, request: RoutedRequest, endpoint: Endpoint, number: int) -> dict[str, str]:
         """Returns the headers of an attempt; engines mix up requests that share an id, so that each has its own."""

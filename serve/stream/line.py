@@ -1,6 +1,8 @@
 """The line of a response: the stages that its frames pass, one after the other, and the bytes that are kept of it."""
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
+from typing import NamedTuple, cast
 
 from serve.http1.asgi import Drain, Sink
 from serve.http1.sse import BLANK_LINE, MAX_FRAME_BYTES, is_done
@@ -132,6 +134,52 @@ def _folded(frames: list[bytes], like: FramePattern) -> bytes:
     return like.prefix + texts + like.suffix
 
 
+class _Plan(NamedTuple):
+    """What a line does with stages, by their places.
+
+    Attributes:
+        stages: Those that a frame passes.
+        textual: Those that a frame of a known template passes. To the others it says nothing, and never will, as long
+            as no stage before them has made another frame of it.
+        exact: The engine's bytes reach all of them as they are.
+        may_skim: No stage must see every frame.
+    """
+
+    stages: Sequence[int]
+    textual: Sequence[int]
+    checks: Sequence[int]
+    counter: int | None
+    skim: int | None
+    editor: int | None
+    exact: bool
+    may_skim: bool
+
+
+@lru_cache(maxsize=256)  # there are some dozen, and to make one takes as long as ten tokens
+def _plan(kinds: tuple[type[Stage], ...]) -> _Plan:
+    editors = [place for place, kind in enumerate(kinds) if kind.edit is not None]
+    # A stage that lets all pass would cost each frame a call, and the stream its short cut.
+    stages = [place for place, kind in enumerate(kinds) if kind.feed is not Stage.feed]
+    textual: list[int] = []
+    as_it_was = True
+    for place in stages:
+        as_it_was = as_it_was and kinds[place].skim is not None
+        if not (as_it_was and kinds[place].skim is ignore) or issubclass(kinds[place], Check):
+            textual.append(place)
+    counters = [place for place in stages if kinds[place].skim is count]
+    skims = [place for place in stages if kinds[place].skim not in (None, ignore, count)]
+    return _Plan(
+        stages,
+        textual,
+        [place for place in stages if issubclass(kinds[place], Check)],
+        counters[-1] if counters else None,
+        skims[-1] if skims else None,
+        editors[-1] if editors else None,
+        exact=all(kinds[place].exact for place in stages),
+        may_skim=as_it_was and not editors,
+    )
+
+
 class Line:
     """The stages of one response; the engine's bytes come in, and the bytes for the client go out.
 
@@ -147,50 +195,28 @@ class Line:
 
     def __init__(self, stages: Iterable[Stage], kept: Kept | None = None) -> None:
         self._kept = kept
-        self._stages: list[Stage] = []
-        # Those that a frame of a known template passes. To the others it says nothing, and never will, as long as no
-        # stage before them has made another frame of it.
-        self._textual: list[Stage] = []
-        as_it_was = True
-        self._check = _NO_CHECK
-        self._checks: list[Check] = []
-        self._counter: Stage | None = None
-        self._skim: Skim | None = None
-        exact = True
-        limits: list[int] = []
-        edit: Edit | None = None
-        allowance_bytes = 0
-        for stage in stages:
-            if stage is PASS:  # as most are
-                continue
-            if stage.edit is not None:
-                edit, allowance_bytes = stage.edit, stage.allowance_bytes
-            if type(stage).feed is Stage.feed:  # it would cost each frame a call, and the stream its short cut
-                continue
-            self._stages.append(stage)
-            if isinstance(stage, Check):
-                self._check = stage
-                self._checks.append(stage)
-            skim = stage.skim
-            as_it_was = as_it_was and skim is not None
-            if not (as_it_was and skim is ignore) or isinstance(stage, Check):
-                self._textual.append(stage)
-            if skim is count:
-                self._counter = stage
-            elif skim is not ignore and skim is not None:
-                self._skim = skim
-            exact = exact and stage.exact
-            if stage.limit_bytes is not None:
-                limits.append(stage.limit_bytes)
+        each = tuple(stages)
+        plan = _plan(tuple(map(type, each)))
+        self._stages = [each[place] for place in plan.stages]
+        self._textual = [each[place] for place in plan.textual]
+        self._checks = [cast(Check, each[place]) for place in plan.checks]
+        self._check = self._checks[-1] if self._checks else _NO_CHECK
+        self._counter = None if plan.counter is None else each[plan.counter]
+        self._skim = None if plan.skim is None else each[plan.skim].skim
+        editor = PASS if plan.editor is None else each[plan.editor]
         self._first = self._textual[0].feed if self._textual else PASS.feed
         self._others = self._textual[1:]
         self._wants_half = self._check.exact
-        self._waits = not exact or bool(self._checks)
+        self._waits = not plan.exact or bool(self._checks)
         self._many_checks = len(self._checks) > 1
+        limits = [stage.limit_bytes for stage in self._stages if stage.limit_bytes is not None]
         self._reader = FrameReader(
-            min(limits) if limits else MAX_FRAME_BYTES, exact=exact, edit=edit, allowance_bytes=allowance_bytes
+            min(limits) if limits else MAX_FRAME_BYTES,
+            exact=plan.exact,
+            edit=editor.edit,
+            allowance_bytes=editor.allowance_bytes,
         )
-        self._may_skim = as_it_was and edit is None
+        self._may_skim = plan.may_skim
         self._pattern: FramePattern | None = None  # of what comes next, if it only adds to the same text
         self.over = False
         self.slow = self._is_slow()

@@ -68,25 +68,44 @@ class Rename(Stage):
         return self._pattern.sub(self._ours, body)
 
 
-class WithoutDrafts(Stage):
-    """Takes out what an engine reports of one request's drafts: how many were accepted shows what others were answered.
+class Without(Stage):
+    """Takes out what is not for the client.
 
-    vLLM puts it into `metrics`, SGLang into its own members; `null` takes its place, as where an engine has none.
+    Args:
+        drafts: What an engine reports of one request's drafts: how many were accepted shows what others were answered.
+            vLLM puts it into `metrics`, SGLang into its own members; `null` takes its place, as where an engine has
+            none.
+        usage: The chunk that ends a stream with its usage, for a client that did not ask for it. It has no choice, and
+            clients that expect none of its kind fail at `choices[0]`. The gateway may have asked for it, or the engine
+            sends it unasked.
     """
 
     skim = staticmethod(ignore)
 
+    def __init__(self, *, drafts: bool = False, usage: bool = False) -> None:
+        self._drafts = drafts
+        self._usage = usage
+
     def feed(self, frame: Frame) -> Sequence[Frame]:
-        """Returns the frame without the report."""
+        """Returns what is left of a frame, if anything."""
         raw = frame.raw
-        if frame.template is not None or raw.find(_BEGINS_REPORT) < 0:
+        if frame.template is not None:
+            return (frame,)
+        if (
+            self._usage
+            and raw.find(_USAGE) >= 0
+            and (NO_CHOICES[0] in raw or NO_CHOICES[1] in raw)
+            and _is_usage(frame.data())
+        ):
+            return ()
+        if not self._drafts or raw.find(_BEGINS_REPORT) < 0:
             return (frame,)
         left = self.whole(raw)
         return (frame,) if left is raw else (Frame(left, learner=frame.learner, sent=raw, whole=frame.whole),)
 
     def whole(self, body: bytes) -> bytes:
-        """Returns a whole body without the report."""
-        if body.find(_BEGINS_REPORT) < 0:
+        """Returns a whole body without the report on drafts."""
+        if not self._drafts or body.find(_BEGINS_REPORT) < 0:
             return body
         left: list[bytes] = []
         place = 0
@@ -96,24 +115,6 @@ class WithoutDrafts(Stage):
             left += (body[place : member.end()], b"null")
             place = _end_of_value(body, member.end())
         return b"".join((*left, body[place:])) if left else body
-
-
-class WithoutUsage(Stage):
-    """Takes the chunk out that ends a stream with its usage, for a client that did not ask for it.
-
-    It has no choice, and clients that expect none of its kind fail at `choices[0]`. The gateway may have asked for it,
-    or the engine sends it unasked.
-    """
-
-    skim = staticmethod(ignore)
-
-    def feed(self, frame: Frame) -> Sequence[Frame]:
-        """Returns the frame, or nothing if it only tells usage."""
-        raw = frame.raw
-        if frame.template is not None or raw.find(_USAGE) < 0:
-            return (frame,)
-        alone = (NO_CHOICES[0] in raw or NO_CHOICES[1] in raw) and _is_usage(frame.data())
-        return () if alone else (frame,)
 
 
 class TokenIds(Stage):

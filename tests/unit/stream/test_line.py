@@ -24,7 +24,7 @@ from serve.load.live_load import LastFrames
 from serve.stream.ending import End
 from serve.stream.frame import Frame
 from serve.stream.line import PASS, Check, Kept, Line, Stage, ignore
-from serve.stream.stages import Rename, WithoutUsage
+from serve.stream.stages import Rename, Without
 
 DONE = b"data: [DONE]\n\n"
 STOP = b'data: {"id":"c","model":"served","choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}\n\n'
@@ -88,7 +88,9 @@ def test_a_frame_that_is_passed_by_would_have_changed_nothing(names: list[str], 
     parts = cut(b"".join(PIECES[name] for name in names), places)
     looked, skimmed = Meter("p", False), Meter("p", False)
     end, seen = End(), End()
-    assert through(parts, skimmed, WithoutUsage(), seen) == through(parts, looked, Looking(), WithoutUsage(), end)
+    assert through(parts, skimmed, Without(usage=True), seen) == through(
+        parts, looked, Looking(), Without(usage=True), end
+    )
     assert (skimmed.chunks, skimmed.usage) == (looked.chunks, looked.usage)
     assert (seen.done, str(seen.failure)) == (end.done, str(end.failure))
 
@@ -98,8 +100,8 @@ def test_where_a_stream_is_cut_changes_nothing(names: list[str], one: list[int],
     stream = b"".join(PIECES[name] for name in names)
     meters = Meter("p", False), Meter("p", False)
     ends = End(), End()
-    assert through(cut(stream, one), meters[0], WithoutUsage(), ends[0]) == through(
-        cut(stream, other), meters[1], WithoutUsage(), ends[1]
+    assert through(cut(stream, one), meters[0], Without(usage=True), ends[0]) == through(
+        cut(stream, other), meters[1], Without(usage=True), ends[1]
     )
     assert (meters[0].chunks, meters[0].usage) == (meters[1].chunks, meters[1].usage)
     assert (ends[0].done, str(ends[0].failure)) == (ends[1].done, str(ends[1].failure))
@@ -108,7 +110,7 @@ def test_where_a_stream_is_cut_changes_nothing(names: list[str], one: list[int],
 def test_every_chunk_is_counted_and_the_usage_taken_out() -> None:
     meter, end = Meter("p", False), End()
     said = [*map(chunk, "abcdef"), STOP]
-    assert through([*said, USAGE, DONE], meter, WithoutUsage(), end) == b"".join(said) + DONE
+    assert through([*said, USAGE, DONE], meter, Without(usage=True), end) == b"".join(said) + DONE
     assert meter.usage == Usage(12, 0, 7)
     assert meter.chunks == 7
     assert end.done
@@ -119,7 +121,7 @@ def test_a_frame_is_metered_whatever_its_lines_end_with(end: str) -> None:
     meter = Meter("p", False)
     usage = USAGE.decode().replace("\n", end).encode()
     done = DONE.decode().replace("\n", end).encode()
-    sent = through([chunk("a", 2 * end), STOP, usage, done], meter, WithoutUsage(), End())
+    sent = through([chunk("a", 2 * end), STOP, usage, done], meter, Without(usage=True), End())
     assert sent == chunk("a", 2 * end) + STOP + done
     assert meter.usage == Usage(12, 0, 7)
 
@@ -134,7 +136,7 @@ def test_chunks_after_an_error_do_not_reach_the_client() -> None:
 def test_the_last_frames_are_kept_as_the_engine_sent_them(renames: bool) -> None:
     parts = [*map(chunk, "abcdef"), STOP, USAGE, DONE]
     kept = LastFrames()
-    sent = through(parts, kept, Meter("p", False), WithoutUsage(), *[Rename("served", "own")] * renames, End())
+    sent = through(parts, kept, Meter("p", False), Without(usage=True), *[Rename("served", "own")] * renames, End())
     assert list(kept.last) == parts[-4:]
     assert sent == b"".join([*parts[:-2], DONE]).replace(*[b'"served"', b'"own"' if renames else b'"served"'])
 
@@ -181,7 +183,9 @@ def test_many_frames_in_one_read_are_seen_one_by_one_unless_all_are_alike(names:
     parts = [chunk("a"), b"".join([many, *(PIECES[name] for name in names), many])]
     looked, skimmed = Meter("p", False), Meter("p", False)
     end, seen = End(), End()
-    assert through(parts, skimmed, WithoutUsage(), seen) == through(parts, looked, Looking(), WithoutUsage(), end)
+    assert through(parts, skimmed, Without(usage=True), seen) == through(
+        parts, looked, Looking(), Without(usage=True), end
+    )
     assert (skimmed.chunks, skimmed.usage, seen.done, str(seen.failure)) == (
         looked.chunks, looked.usage, end.done, str(end.failure),
     )  # fmt: skip

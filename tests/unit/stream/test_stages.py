@@ -13,7 +13,7 @@ from serve.http1.sse import encode_frame
 from serve.stream.ending import End
 from serve.stream.frame import Frame
 from serve.stream.line import Line, Stage
-from serve.stream.stages import Rename, TokenIds, WithoutDrafts, WithoutUsage
+from serve.stream.stages import Rename, TokenIds, Without
 
 SERVED = "/model_files/kimi-k2.6/"
 
@@ -180,7 +180,7 @@ def stream(*payloads: object, end: str = "\n\n", compact: bool = True) -> bytes:
 def left(data: bytes, *cuts: int) -> bytes:
     """What a plain stream's client gets, fed as it is from the event loop."""
     places = sorted({0, *(cut % (len(data) + 1) for cut in cuts), len(data)})
-    line, out = Line([WithoutUsage(), End()]), list[bytes]()
+    line, out = Line([Without(usage=True), End()]), list[bytes]()
     take = line.sink(out.append, lambda part: out.append(line.feed(part)))
     for start, end in pairwise(places):
         take(data[start:end])
@@ -215,7 +215,7 @@ def test_a_frame_that_holds_more_or_no_usage_stays(other: dict[str, object]) -> 
 
 def test_words_pass_at_once_without_being_looked_at() -> None:
     word = stream(WORD).removesuffix(b"data: [DONE]\n\n")
-    line, out = Line([WithoutUsage(), End()]), list[bytes]()
+    line, out = Line([Without(usage=True), End()]), list[bytes]()
     for _ in range(3):  # two of a kind tell how they differ
         line.feed(word)
     line.sink(out.append, lambda _: pytest.fail("it was read"))(word)
@@ -223,7 +223,7 @@ def test_words_pass_at_once_without_being_looked_at() -> None:
 
 
 REPORT = {"num_spec_steps": 4, "acceptance_histogram": [1, 2], "deep": {"speculative_decoding": {"x": [{}]}}}
-STAGE = WithoutDrafts()
+STAGE = Without(drafts=True)
 
 
 @pytest.mark.parametrize("name", ["speculative_decoding", "spec_tokens_details"])

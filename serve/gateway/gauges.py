@@ -96,4 +96,4 @@ class ReplicaMetrics:
 
     def loop_lagged(self, lag_s: float) -> None:
         """Records how late the event loop was."""
-        self._lag().observe(lag_s)
+        self._lag(lag_s)

@@ -124,7 +124,7 @@ class Telemetry:
         by the monotonic clock.
         """
         waited_s = time.monotonic() - arrived_s
-        self._first_token(model, pool).observe(waited_s)
+        self._first_token(waited_s, (model, pool))
         return waited_s
 
     def answered(
@@ -146,7 +146,7 @@ class Telemetry:
         return ((labels, sums[number]) for labels, sums in self._answers.items())
 
     def waited(self, waited_s: float, model: str, pool: str, priority: str) -> None:
-        self._slot_wait(model, pool, priority).observe(waited_s)
+        self._slot_wait(waited_s, (model, pool, priority))
 
     def retried(self, pool: str) -> None:
         """Counts an attempt that is repeated before the first byte."""
@@ -163,7 +163,7 @@ class Telemetry:
         """Records that a request is over. Model and pool may be empty; `speculative` is `on` or `off`."""
         labels = (model, pool, speculative, str(status))
         self._requests[labels] += 1
-        self._duration(*labels).observe(time.monotonic() - arrived_s)
+        self._duration(time.monotonic() - arrived_s, labels)
 
     def failed(self, model: str, status: int, cause: str) -> None:
         """Counts a request that failed. The model is empty if none was found; the cause is the code of our error, or

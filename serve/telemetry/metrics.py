@@ -3,23 +3,25 @@
 Every name is written as it is scraped, a counter's with its `_total`, so that a search for it finds what counts it.
 """
 
+from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache, partial
+from itertools import accumulate
 from typing import Any, Literal, NamedTuple
 
 from prometheus_client import (
     CollectorRegistry,
     Counter,
     GCCollector,
-    Histogram,
     PlatformCollector,
     ProcessCollector,
     disable_created_metrics,
     generate_latest,
 )
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
+from prometheus_client.utils import floatToGoString
 
 disable_created_metrics()  # type: ignore[no-untyped-call] # a second series for each counter and histogram, of which Prometheus makes no use
 
@@ -59,15 +61,21 @@ class Metrics:
         self.declared.append(Declared(name, "counter", labels, description))
         return cache(Counter(name, description, labels, registry=self._registry).labels)
 
-    def histogram(
-        self, name: str, description: str, buckets: Sequence[float], *labels: str
-    ) -> Callable[..., Histogram]:
-        """Returns a function that returns the histogram of the labels' values. Buckets are upper bounds, inclusive.
-        Without labels, the function takes no values.
+    def histogram(self, name: str, description: str, buckets: Sequence[float], *labels: str) -> Callable[..., None]:
+        """Returns what counts a number under the labels' values. Buckets are upper bounds, inclusive.
+
+        Every request counts in some: without the library's locks and checks that takes a third of the time.
         """
         self.declared.append(Declared(name, "histogram", labels, description))
-        histogram = Histogram(name, description, labels, buckets=buckets, registry=self._registry)
-        return cache(histogram.labels) if labels else lambda: histogram
+        rows: defaultdict[tuple[str, ...], list[float]] = defaultdict(lambda: [0.0] * (len(buckets) + 2))
+
+        def observe(number: float, values: tuple[str, ...] = ()) -> None:
+            row = rows[values]
+            row[bisect_left(buckets, number)] += 1
+            row[-1] += number
+
+        self._registry.register(_Histogram(name, description, labels, buckets, rows))
+        return observe
 
     def tally(self, name: str, description: str, *labels: str) -> dict[tuple[str, ...], int]:
         """Returns a number for each set of the labels' values, to be added to; it becomes a counter at a scrape.
@@ -94,6 +102,31 @@ class Metrics:
     def exposition(self) -> bytes:
         """Returns all metrics in Prometheus' text format."""
         return generate_latest(self._registry)
+
+
+class _Histogram(Collector):
+    """Shows rows: how many numbers are in each bucket and above all, and the sum of the numbers."""
+
+    def __init__(
+        self,
+        name: str,
+        description: str,
+        labels: Sequence[str],
+        buckets: Sequence[float],
+        rows: Mapping[tuple[str, ...], Sequence[float]],
+    ) -> None:
+        self._family = partial(HistogramMetricFamily, name, description, labels=labels)
+        self._bounds = [*map(floatToGoString, buckets), "+Inf"]
+        self._rows = rows
+
+    def describe(self) -> Iterable[Metric]:
+        return [self._family()]
+
+    def collect(self) -> Iterable[Metric]:
+        family = self._family()
+        for values, (*counts, total) in list(self._rows.items()):
+            family.add_metric(values, [*zip(self._bounds, accumulate(counts), strict=True)], total)
+        return [family]
 
 
 class _Read(Collector):

@@ -216,19 +216,14 @@ class ClientConnection(asyncio.Protocol):
         self._transport.abort()
 
     def _forward(self, sink: Sink) -> None:
-        """Passes on what waits; every token comes here."""
-        response = self._response
-        if len(response.parts) == 1:  # nearly always: `take`, without the call
-            data = response.parts[0]
-            response.parts.clear()  # `pop` keeps the list's memory, and has it moved twice for every token
-            response.buffered_bytes = response.head_bytes = 0
-        else:
-            data = response.take()
-        drain = sink(data)
-        if drain is not None:
-            self._drain = drain
-            self._transport.pause_reading()
-            drain.add_done_callback(self._drained)
+        """Passes on what waits."""
+        if (drain := sink(self._response.take())) is not None:
+            self._wait_for(drain)
+
+    def _wait_for(self, drain: "asyncio.Future[None]") -> None:
+        self._drain = drain
+        self._transport.pause_reading()
+        drain.add_done_callback(self._drained)
 
     def _drained(self, _: "asyncio.Future[None]") -> None:
         self._drain = None
@@ -300,13 +295,8 @@ class ClientConnection(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
 
     def data_received(self, data: bytes) -> None:
-        if self._phase is not _BODY:  # of a stream it nearly always is
-            if self._phase is _IDLE:
-                self.close()  # nobody has asked for anything, so nobody can say what this would be a response to
-                return
-            if self._phase is _HEAD and len(data) > MAX_HEAD_BYTES:  # perhaps 40,000 headers
-                self.data_received(data[:MAX_HEAD_BYTES])
-                data = b"" if self._phase is _CLOSED else data[MAX_HEAD_BYTES:]
+        if self._phase is not _BODY and not (data := self._before_body(data)):  # of a stream it nearly always is
+            return
         self._last_byte_at = self._loop.time()
         try:
             self._parser.feed_data(data)
@@ -314,14 +304,33 @@ class ClientConnection(asyncio.Protocol):
             self._abort(ResponseError("a change of protocol, which no request asks for"))
         except httptools.HttpParserError as error:
             self._abort(ResponseError(f"not an HTTP response: {error}"))
-        if not self._response.parts:  # a part of a head, trailer or chunk extension
+        response, sink = self._response, self._sink
+        parts = response.parts
+        if not parts:  # a part of a head, trailer or chunk extension
             self._count_head_bytes(len(data))
-        elif self._sink is not None and self._drain is None:
-            self._forward(self._sink)
+        elif sink is not None and self._drain is None:
+            if len(parts) == 1:  # nearly always, and every token comes here: `_forward`, without the calls
+                part = parts[0]
+                parts.clear()  # `pop` keeps the list's memory, and has it moved twice for every token
+                response.buffered_bytes = response.head_bytes = 0
+                if (drain := sink(part)) is not None:
+                    self._wait_for(drain)
+            else:
+                self._forward(sink)
         else:
             self._count_buffered_bytes(len(data))
         if self._sink is None or self._phase is not _BODY:  # nobody waits for a part of a stream
             self._wake()
+
+    def _before_body(self, data: bytes) -> bytes:
+        """Takes what is too much to be read at once; returns what is left to be read."""
+        if self._phase is _IDLE:
+            self.close()  # nobody has asked for anything, so nobody can say what this would be a response to
+            return b""
+        if self._phase is _HEAD and len(data) > MAX_HEAD_BYTES:  # perhaps 40,000 headers
+            self.data_received(data[:MAX_HEAD_BYTES])
+            return b"" if self._phase is _CLOSED else data[MAX_HEAD_BYTES:]
+        return data
 
     def _count_buffered_bytes(self, received_bytes: int) -> None:
         self._response.buffered_bytes += received_bytes

@@ -14,7 +14,7 @@ LONG_HELD_BYTES = 128 * 1024  # of a stream, waiting for a check; each read of m
 LONG_RAW_BYTES = 512 * 1024  # of requests and streams, in which little is what has to be looked at closely
 _SLICE_S = 0.004
 _TURN_S = 0.005
-_FIRST_PIECES = 16
+_FEW, _FIRST_PIECES = 4, 16
 _MOST_PIECES = 64  # of which one may take longer than those before
 
 T = TypeVar("T")
@@ -112,9 +112,9 @@ class Burst:
 
     def is_crowd(self) -> bool:
         """Counts one who begins; returns whether they should wait for their `turn` first."""
-        if not self._begun:
-            asyncio.get_running_loop().call_soon(self._end)
         self._begun += 1
+        if self._begun == _FEW:  # before that, to ask the loop for its next turn would cost each of them more
+            asyncio.get_running_loop().call_soon(self._end)
         return self._begun > _FIRST_PIECES
 
     def _end(self) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import jsonschema
 import pytest
-from hypothesis import given
+from hypothesis import given, reject
 from hypothesis import strategies as st
 
 from serve.guard.core.schema import Schema
@@ -100,11 +100,15 @@ def cases(draw: st.DrawFn) -> tuple[Any, Any]:
 def test_what_jsonschema_accepts_is_accepted_and_nothing_else(case: tuple[Any, Any]) -> None:
     schema, value = case
     try:
+        accepted = ORACLES[schema["$schema"]](schema).is_valid(value)
+    except TypeError:
+        reject()  # jsonschema itself asks for the length of `items: true` where `additionalItems` stands beside it
+    try:
         found = Schema(schema, strict=False, budget=Budget(AMPLE)).mismatch(value)
     except UnjudgedError as error:
         found = str(error)
     if found != "look-around beside unevaluated members":  # the only thing that is not judged here
-        assert (found is None) is ORACLES[schema["$schema"]](schema).is_valid(value)
+        assert (found is None) is accepted
 
 
 @given(case=cases())

@@ -38,7 +38,7 @@ from serve.errors import (
     encode_json,
 )
 from serve.http1.asgi import AsgiApp, AsgiMessage, Receive, Scope, Send
-from serve.http1.fetch import HttpResponse
+from serve.http1.client import HttpResponse
 from serve.proxy.headers import request_headers, request_id_of
 from serve.quarantine.api import PREVIEW_HEADER
 from serve.request.receive import read_body

@@ -12,9 +12,8 @@ from serve.admin.board import board
 from serve.admin.history import PERIOD_S, History, PoolName
 from serve.admin.merged_metrics import figures
 from serve.errors import PoolUnavailableError, encode_json
-from serve.http1.connection_pool import Origin
-from serve.http1.fetch import MAX_ANSWER_BYTES, HttpResponse, fetch
-from serve.request.beside import LONG_BODY_BYTES, beside
+from serve.http1.client import MAX_ANSWER_BYTES, HttpResponse, Origin, fetch
+from serve.http1.turns import LONG_BODY_BYTES, beside
 from serve.routing.pool import Endpoint
 
 log = logging.getLogger("ray.serve.specgate.admin")

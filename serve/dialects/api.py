@@ -20,9 +20,8 @@ from serve.dialects.responses import INPUT_TOKENS, RESPONSES
 from serve.errors import INTERNAL, EngineError, GatewayError, InvalidRequestError, QuotaError, RateLimitError
 from serve.http1.message import RawHeaders
 from serve.http1.sse import decode_chunk, is_done
-from serve.http1.turns import LONG_BYTES, LONG_RAW_BYTES
+from serve.http1.turns import LONG_BODY_BYTES, LONG_BYTES, LONG_RAW_BYTES, beside
 from serve.proxy.exchange import Api, Exchange
-from serve.request.beside import LONG_BODY_BYTES, beside
 from serve.request.completion import CHAT_PATH
 from serve.request.patch import BodyPatch
 from serve.stream.frame import ARGUMENTS, Frame, FrameTemplate, TextPlace

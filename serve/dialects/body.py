@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from serve.errors import InvalidRequestError
-from serve.request.beside import PIECE_BYTES
+from serve.http1.turns import PIECE_BYTES
 from serve.request.client_json import LARGE_BYTES, check_marks, check_numbers, mend
 from serve.request.completion import MALFORMED, not_json
 from serve.request.long_json import LongJson, encode, texts_of

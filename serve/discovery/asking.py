@@ -16,7 +16,7 @@ from serve.discovery.reading import (
     rendered,
     rendering,
 )
-from serve.http1.fetch import fetch
+from serve.http1.client import fetch
 
 _PASSIVE_TIMEOUT_S = 5.0
 _ACTIVE_TIMEOUT_S = 10.0  # for each answer that is generated: a busy engine takes its time, and nobody waits for ever

@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 from serve.config.pool import EndpointsConfig
-from serve.http1.fetch import HttpResponse, fetch
+from serve.http1.client import HttpResponse, fetch
 from serve.http1.listener import url_of
 
 _SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")

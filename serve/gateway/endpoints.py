@@ -24,8 +24,8 @@ from serve.errors import INTERNAL, GatewayError, ModelNotFoundError
 from serve.gateway.pipeline import Gateway
 from serve.gateway.policy_updates import PolicyUpdates
 from serve.gateway.pools import PoolKey, Scale, reported_facts
+from serve.http1.turns import LONG_BODY_BYTES, beside
 from serve.proxy.headers import request_headers, request_id_of
-from serve.request.beside import LONG_BODY_BYTES, beside
 from serve.request.body_reader import NO_SPECULATION
 from serve.request.completion import CHAT_PATH, TEXT_PATH
 from serve.request.continuation import obstacle

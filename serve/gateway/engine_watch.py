@@ -16,10 +16,10 @@ from serve.discovery.endpoint_slices import endpoints_of
 from serve.discovery.identity import PERIOD_S, EngineIdentity, agreed
 from serve.discovery.reading import EngineAnswer, EngineMetrics, engine_metrics, read
 from serve.gateway.pools import PoolKey
-from serve.http1.connection_pool import Origin
+from serve.http1.client import Origin
 from serve.http1.listener import url_of
 from serve.http1.resolver import ADDRESSES, has_none
-from serve.request.beside import LONG_BODY_BYTES, beside
+from serve.http1.turns import LONG_BODY_BYTES, beside
 from serve.routing.pool import Endpoint, Pool
 from serve.routing.remote_pool import RemotePool
 from serve.telemetry.metrics import Metrics

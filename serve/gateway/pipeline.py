@@ -30,7 +30,7 @@ from serve.guard.plain import PlainPath
 from serve.guard.rerun import GuardedPath, rerun_order
 from serve.guard.transcript import NULL_TRANSCRIPTS, AnyTranscripts
 from serve.http1.asgi import DIRECT, AsgiApp, Receive, Scope, Send
-from serve.http1.turns import Burst, turn
+from serve.http1.turns import LONG_BODY_BYTES, Burst, beside, turn
 from serve.limits.accounts import NULL_ACCOUNTS, AnyAccounts
 from serve.limits.usage import Usage
 from serve.load.live_load import NULL_LOAD, AnyLoad
@@ -44,7 +44,6 @@ from serve.proxy.routed_request import Answering, Attribution, RoutedRequest
 from serve.proxy.span_attributes import decision_attributes
 from serve.proxy.upstream import Upstream
 from serve.quarantine.live_policy import LivePolicy
-from serve.request.beside import LONG_BODY_BYTES, beside
 from serve.request.body_reader import BodyReader, ReadRequest
 from serve.request.completion import CHAT_PATH, COMPLETION_PATHS
 from serve.request.patch import wants_usage

@@ -20,12 +20,12 @@ from serve.config.pool import ModelConfig
 from serve.guard.core import Guard, Outcome, Severity
 from serve.guard.core.json_prefix import JsonPrefix
 from serve.guard.core.markup import REPLACEMENT, has_markup
+from serve.http1.turns import beside
 from serve.parsing import CallArguments, CallEnd, CallStart, Content, Event, Fault, Reasoning, StreamParser
 from serve.parsing.machine import State
 from serve.proxy.attempts import Ask
 from serve.proxy.raw_text import raw_text
 from serve.proxy.routed_request import RoutedRequest
-from serve.request.beside import beside
 from serve.request.completion import MALFORMED
 from serve.request.continuation import CannotResumeError
 from serve.stream.parsed import MODELS_OWN_IDS

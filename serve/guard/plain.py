@@ -27,6 +27,7 @@ from serve.guard.cut import ids_of, text_of
 from serve.guard.rerun import rerun_order
 from serve.guard.resume import ResumeEnd, Resumes, Resumption, Written, may_resume
 from serve.http1.sse import DONE, is_done
+from serve.http1.turns import beside
 from serve.parsing import StreamParser
 from serve.proxy.attempts import Ask, Attempt, Attempts, Held
 from serve.proxy.exchange import Exchange
@@ -35,7 +36,6 @@ from serve.proxy.raw_text import raw_text
 from serve.proxy.relay import line_of, note_break, relay, send_stream
 from serve.proxy.routed_request import RoutedRequest
 from serve.proxy.stalls import Stalls
-from serve.request.beside import beside
 from serve.request.completion import CHAT_PATH, TEXT_PATH, parse
 from serve.request.continuation import CannotResumeError, continuation, obstacle, tokenizing
 from serve.request.patch import BodyPatch

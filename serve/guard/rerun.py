@@ -29,13 +29,13 @@ from serve.guard.response import (
 )
 from serve.guard.resume import Resumes, Written
 from serve.guard.transcript import AnyTranscript, AnyTranscripts
+from serve.http1.turns import LONG_BODY_BYTES, beside
 from serve.proxy.attempts import Attempt, Attempts, Held
 from serve.proxy.exchange import Exchange
 from serve.proxy.outgoing import usage_for
 from serve.proxy.relay import relay
 from serve.proxy.routed_request import RoutedRequest
 from serve.proxy.stalls import Stalls
-from serve.request.beside import LONG_BODY_BYTES, beside
 from serve.request.completion import MALFORMED
 from serve.telemetry.instruments import Telemetry
 

@@ -15,13 +15,12 @@ from serve.guard.core import GUARD_ERROR, Guard, GuardState, WholeGuard
 from serve.guard.transcript import NULL_TRANSCRIPT, AnyTranscript
 from serve.http1.message import RawHeaders
 from serve.http1.sse import DONE, MAX_FRAME_BYTES, decode_chunk, encode_frame, is_comment, is_done
-from serve.http1.turns import LONG_BYTES, LONG_HELD_BYTES, LONG_RAW_BYTES, in_slices
+from serve.http1.turns import LONG_BYTES, LONG_HELD_BYTES, LONG_RAW_BYTES, beside, in_slices
 from serve.proxy.attempts import Attempt
 from serve.proxy.exchange import Exchange
 from serve.proxy.headers import response_headers
 from serve.proxy.outgoing import WITHOUT_USAGE
 from serve.proxy.relay import line_of, send_stream
-from serve.request.beside import beside
 from serve.stream.ending import INCOMPLETE, End, error_around, error_in
 from serve.stream.frame import Frame
 from serve.stream.line import Check

@@ -1,20 +1,31 @@
-"""A client's HTTP/1.1 connection to an engine: one request and its response after the other."""
+"""The HTTP/1.1 client: a connection takes one request and its response after the other, and is kept for the next one;
+`fetch` asks a question now and then on one of its own.
+"""
 
 import asyncio
 import enum
 import select
 import socket
-from collections.abc import Callable
-from typing import cast
+import ssl
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple, cast
+from urllib.parse import urlsplit
 
 import httptools
 
 from serve.http1.asgi import Drain, Sink
-from serve.http1.message import MAX_HEAD_BYTES, STATUSES_WITHOUT_BODY
+from serve.http1.message import MAX_HEAD_BYTES, STATUSES_WITHOUT_BODY, encode_head
+from serve.http1.resolver import ADDRESSES
 
 _INTERIM = frozenset({100, 102, 103})  # Continue, Processing, Early Hints
 READ_AHEAD_BYTES = 64 * 1024  # of a response; the engine waits while so much waits for the client
 _IDLE_EXPIRY_S = 60.0
+_FETCH_CONNECT_TIMEOUT_S = 2.0
+MAX_ANSWER_BYTES = 64 * 2**20
 
 
 class Phase(enum.Enum):
@@ -390,3 +401,163 @@ class ClientConnection(asyncio.Protocol):
         if self._phase is _BODY:
             self._phase = _COMPLETE
             self._response.keep_alive = bool(self._parser.should_keep_alive())
+
+
+class ConnectTimeoutError(TimeoutError):
+    """Nobody accepted the connection in time."""
+
+
+class Origin(NamedTuple):
+    """An engine's base URL, split as a connection needs it.
+
+    Attributes:
+        authority: For the Host header.
+        prefix: Precedes every path; without a slash at its end.
+    """
+
+    host: str
+    port: int
+    tls: bool
+    authority: str
+    prefix: str
+
+    @staticmethod
+    @lru_cache(maxsize=1024)
+    def of(url: str) -> "Origin":
+        """Splits a base URL, `http` or `https`."""
+        parts = urlsplit(url)
+        tls = parts.scheme == "https"
+        authority = parts.netloc.rpartition("@")[2]
+        return Origin(parts.hostname or "", parts.port or (443 if tls else 80), tls, authority, parts.path.rstrip("/"))
+
+
+class ConnectionPool:
+    """Keep-alive connections by origin. The one used last is used first. `authorities` is a file with the certificates
+    that are trusted, in place of the system's.
+    """
+
+    def __init__(self, connect_timeout_s: float, read_timeout_s: float, authorities: str | None = None) -> None:
+        self._connect_timeout_s = connect_timeout_s
+        self._read_timeout_s = read_timeout_s
+        self._idle: defaultdict[Origin, dict[ClientConnection, None]] = defaultdict(dict)
+        self._authorities = authorities
+        self._tls: ssl.SSLContext | None = None
+
+    def take_idle(self, origin: Origin) -> ClientConnection | None:
+        """Returns an idle connection, or None if there is none. Closes those on which an engine has said something."""
+        idle = self._idle.get(origin)
+        while idle:
+            connection, _ = idle.popitem()
+            if connection.quiet:
+                return connection
+            connection.close()
+        return None
+
+    async def connect(self, origin: Origin) -> ClientConnection:
+        """Opens a connection.
+
+        Raises:
+            ConnectTimeoutError: Nobody accepted it in time.
+            OSError: Nobody listens there, the name is unknown, or the certificate is not valid.
+        """
+        idle = self._idle[origin]
+
+        def on_lost(connection: ClientConnection) -> None:
+            idle.pop(connection, None)
+
+        try:
+            async with asyncio.timeout(self._connect_timeout_s):
+                *others, last = await ADDRESSES.of(origin.host)
+                for address in others:
+                    with suppress(OSError):  # refused, or on a network without a way there; the next one may answer
+                        return await self._connect_to(address, origin, on_lost)
+                return await self._connect_to(last, origin, on_lost)
+        except TimeoutError as error:
+            raise ConnectTimeoutError(f"no connection within {self._connect_timeout_s:g} s") from error
+
+    async def _connect_to(
+        self, address: str, origin: Origin, on_lost: Callable[[ClientConnection], None]
+    ) -> ClientConnection:
+        _, connection = await asyncio.get_running_loop().create_connection(
+            lambda: ClientConnection(self._read_timeout_s, on_lost),
+            address,
+            origin.port,
+            ssl=self._context() if origin.tls else None,
+            server_hostname=origin.host if origin.tls else None,
+        )
+        return connection
+
+    def release(self, origin: Origin, connection: ClientConnection) -> None:
+        """Keeps a connection for the next request if it is reusable, else closes it."""
+        if not connection.reusable:
+            connection.close()
+            return
+        connection.finish()
+        self._idle[origin][connection] = None
+
+    def close_idle(self, origin: Origin) -> None:
+        for connection in list(self._idle[origin]):
+            connection.close()
+        self._idle[origin].clear()
+
+    def close(self) -> None:
+        """Closes all idle connections."""
+        for origin in list(self._idle):
+            self.close_idle(origin)
+
+    def _context(self) -> ssl.SSLContext:
+        if self._tls is None:
+            self._tls = ssl.create_default_context(cafile=self._authorities)
+            if self._authorities is not None:  # clusters make such certificates, and not always by the letter
+                self._tls.verify_flags &= ~ssl.VERIFY_X509_STRICT
+        return self._tls
+
+
+@dataclass(frozen=True, slots=True)
+class HttpResponse:
+    """A whole HTTP response.
+
+    Attributes:
+        headers: By lower-case name.
+    """
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
+async def fetch(
+    url: str,
+    key: str | None,
+    method: str,
+    path: str,
+    body: bytes = b"",
+    headers: Iterable[tuple[bytes, bytes]] = (),
+    timeout_s: float = 10.0,
+    most_bytes: int = MAX_ANSWER_BYTES,
+    authorities: str | None = None,
+) -> HttpResponse:
+    """Sends a request; follows no redirect. The path behind the server's base URL has its query, and the key goes into
+    the header `authorization`. What is beyond `most_bytes` of the answer is not read; `authorities` are as of
+    `ConnectionPool`.
+
+    Raises:
+        OSError: It does not answer, or not in time.
+    """
+    origin = Origin.of(url)
+    fields = [(b"host", origin.authority.encode()), (b"content-length", b"%d" % len(body)), *headers]
+    if key is not None:
+        fields.append((b"authorization", f"Bearer {key}".encode("latin-1")))
+    head = encode_head(f"{method} {origin.prefix}{path} HTTP/1.1".encode("latin-1"), fields)
+    connections = ConnectionPool(_FETCH_CONNECT_TIMEOUT_S, timeout_s, authorities)
+    async with asyncio.timeout(timeout_s):
+        connection = await connections.connect(origin)
+        try:
+            connection.send(head, body)
+            await connection.receive_head()
+            parts = bytearray()
+            while (part := await connection.read()) and len(parts) <= most_bytes:
+                parts += part
+            return HttpResponse(connection.status, connection.headers, bytes(parts))
+        finally:
+            connection.close()

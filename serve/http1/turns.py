@@ -1,23 +1,26 @@
-"""Long work in pieces, of which the event loop does a few in each of its turns, however many have one to do; and what
-is long.
+"""Long work that holds nobody up: in pieces, of which the event loop does a few in each of its turns, however many have
+one to do, or in a thread; and what is long.
 """
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from time import monotonic
-from typing import TypeVar
+from typing import ParamSpec, TypeVar
 from weakref import WeakKeyDictionary
 
 LONG_BYTES = 64 * 1024  # of a whole answer, of which a single step can take more than some milliseconds
 LONG_HELD_BYTES = 128 * 1024  # of a stream, waiting for a check; each read of more is a trip to a thread
+LONG_BODY_BYTES = 256 * 1024  # of a request: to read it may take longer than others should wait
 LONG_RAW_BYTES = 512 * 1024  # of requests and streams, in which little is what has to be looked at closely
+PIECE_BYTES = 1024 * 1024  # copied at once: a thread would cost more
 _SLICE_S = 0.004
 _TURN_S = 0.005
 _FEW, _FIRST_PIECES = 4, 16
 _MOST_PIECES = 64  # of which one may take longer than those before
 
 T = TypeVar("T")
+P = ParamSpec("P")
 
 
 class LoopTurns:
@@ -119,3 +122,24 @@ class Burst:
 
     def _end(self) -> None:
         self._begun = 0
+
+
+async def beside(is_long: bool, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """Returns what a function returns; in a thread if it takes long."""
+    return await asyncio.to_thread(work, *args, **kwargs) if is_long else work(*args, **kwargs)
+
+
+def joined(parts: Iterable[bytes | memoryview]) -> bytes:
+    """Returns parts as one, as `bytes.join` does.
+
+    That lets other threads run while it copies a long result, but only if all parts are `bytes` themselves. So views of
+    many bytes are copied in pieces first.
+    """
+    pieces: list[bytes] = []
+    for part in parts:
+        if type(part) is bytes:
+            pieces.append(part)
+        else:
+            view = memoryview(part)
+            pieces += [bytes(view[start : start + PIECE_BYTES]) for start in range(0, len(view), PIECE_BYTES)]
+    return b"".join(pieces)

@@ -19,6 +19,7 @@ from serve.access.principal import Principal
 from serve.config.rate_limits import RateLimitsConfig
 from serve.errors import SharedStateError
 from serve.http1.message import RawHeaders
+from serve.http1.turns import LONG_BODY_BYTES, beside
 from serve.limits.book import DIMENSIONS, dimensions, instant
 from serve.limits.charge import NULL_CHARGE, Charge, NullCharge
 from serve.limits.estimate import Estimates, RequestSize, size_of
@@ -27,7 +28,6 @@ from serve.limits.quota import Spending
 from serve.limits.request_limits import RequestLimits, Standing, limits_of, over_limit, request_limits, tenant_scope
 from serve.limits.slice import Holdings, Reservation, Slice, reserve
 from serve.limits.usage import Tally
-from serve.request.beside import LONG_BODY_BYTES, beside
 from serve.request.body_reader import ReadRequest
 from serve.shared.link import Link
 from serve.shared.report import Reporter

@@ -14,9 +14,9 @@ from msgspec import Raw, Struct
 
 from policies import RequestFeatures
 from serve.errors import InvalidRequestError
+from serve.http1.turns import PIECE_BYTES
 from serve.limits.answer_meter import Meter
 from serve.limits.usage import Usage
-from serve.request.beside import PIECE_BYTES
 from serve.request.completion import MALFORMED, NONE, CompletionRequest, allowed_tokens, holds, is_list
 from serve.request.long_json import LongJson
 

@@ -17,12 +17,12 @@ from policies.decide import FREE_SLOT
 from serve.config.access import PRIORITIES
 from serve.config.gateway import GatewayConfig
 from serve.errors import DeadlineError, EngineError, OverloadedError, PoolUnavailableError
+from serve.http1.turns import LONG_BODY_BYTES, beside
 from serve.load.live_load import AnyLoad, AnySent
 from serve.proxy.outgoing import OutgoingRequests
 from serve.proxy.routed_request import Answering, RoutedRequest
 from serve.proxy.span_attributes import attempt_attributes, attempt_name, tell_beginning, tell_usage
 from serve.proxy.upstream import Upstream, UpstreamResponse
-from serve.request.beside import LONG_BODY_BYTES, beside
 from serve.request.completion import is_several
 from serve.routing.first_free import first_free
 from serve.routing.pool import NOWHERE, Affinity, Endpoint, Hold, Pool, session_key

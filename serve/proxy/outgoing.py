@@ -1,16 +1,21 @@
 """The request as an engine gets it, and the stages that its answer passes first: by pool, because engines differ."""
 
+import hmac
+from base64 import urlsafe_b64encode
 from collections.abc import Iterable, Mapping, Sequence
+from hashlib import sha256
 from typing import NamedTuple
 
+import msgspec
 from msgspec import Struct
+from packaging.version import InvalidVersion, Version
 
 from policies import Candidate, PoolFacts
+from serve.config.access import AccessConfig
 from serve.config.gateway import GatewayConfig
 from serve.config.pool import AUTO, NO_GRAMMAR, ModelConfig, PoolConfig, engine_of
 from serve.errors import encode_json
 from serve.limits.answer_meter import AnyMeter
-from serve.proxy.cache_salt import CacheSalts, add_salt
 from serve.proxy.headers import forwarded_headers
 from serve.proxy.raw_text import raw_pools
 from serve.proxy.routed_request import RoutedRequest
@@ -29,6 +34,12 @@ _FOR_CLIENTS = {
     for sees in (False, True)
     for wants in (False, True)
 }
+_SALT_FIELD = "cache_salt"
+_SALT_PURPOSE = b"specgate cache salt"
+# From here on vLLM has no other engine than the one that knows salts, and SGLang puts them into its keys.
+_KNOW_SALTS = {"vllm": Version("0.11"), "sglang": Version("0.5.3")}
+_MOST_TENANTS = 4096
+_TEXT = msgspec.json.Decoder(str)
 
 
 class _Pool(NamedTuple):
@@ -218,3 +229,70 @@ def _may_report(pool: _Pool, request: RoutedRequest, candidate: Candidate) -> bo
         and pool.own
         and pool.rewritten
     )
+
+
+class CacheSalts:
+    """The salts of prefix caches, a tenant's each: nobody learns from the time to a first token what others have asked.
+
+    They are no secret: whoever reaches an engine past the gateway has its key. A client can't have the salt of another
+    tenant all the same, since what it gives is hashed with its own tenant's. Off if tenants are to share caches.
+    """
+
+    def __init__(self, config: AccessConfig) -> None:
+        self.is_on = config.mode == "required" and config.cache_salt == "tenant"
+        self._pools: frozenset[tuple[str, str]] = frozenset()
+        self._tenants: dict[str, bytes] = {}
+
+    def adopt(self, facts: Iterable[PoolFacts]) -> None:
+        """Takes what is known of the pools' engines now."""
+        if self.is_on:
+            self._pools = frozenset((each.model, each.pool) for each in facts if knows_salts(each))
+
+    def of(self, request: RoutedRequest, pool: str) -> str:
+        """Returns the salt of a request in a pool; empty without one."""
+        if (request.decision.model, pool) not in self._pools:
+            return ""
+        tenant = self._tenant(request.asker.tenant)
+        own = _own_salt(request)
+        salt = hmac.digest(tenant, own.encode("utf-8", "surrogatepass"), sha256) if own else tenant
+        return urlsafe_b64encode(salt).decode().rstrip("=")
+
+    def _tenant(self, name: str) -> bytes:
+        salt = self._tenants.get(name)
+        if salt is None:
+            if len(self._tenants) >= _MOST_TENANTS:
+                self._tenants.clear()
+            salt = self._tenants[name] = hmac.digest(_SALT_PURPOSE, name.encode(), sha256)
+        return salt
+
+
+def add_salt(patch: BodyPatch, request: RoutedRequest, salt: str) -> None:
+    """Puts a salt into a body, in the place of the client's."""
+    value = b'"%b"' % salt.encode()
+    if request.parsed.cache_salt is NONE:
+        patch.add(_SALT_FIELD, value)
+    else:
+        patch.set(_SALT_FIELD, value)
+
+
+def knows_salts(facts: PoolFacts) -> bool:
+    """Returns True if a pool's engines take a salt; others refuse it, or ignore it."""
+    if facts.engine == "sim":
+        return True
+    since = _KNOW_SALTS.get(facts.engine or "")
+    if since is None:
+        return False
+    if facts.engine_version is None:
+        return facts.kind == "vllm"  # one of ours, which has not reported yet
+    try:
+        return Version(Version(facts.engine_version).public) >= since
+    except InvalidVersion:
+        return False
+
+
+def _own_salt(request: RoutedRequest) -> str:
+    """Returns the client's own salt; empty for none, and for what is no text."""
+    try:
+        return _TEXT.decode(request.parsed.cache_salt)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return ""

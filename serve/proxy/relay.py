@@ -11,12 +11,11 @@ from serve.errors import EngineError, InvalidRequestError, encode_json
 from serve.http1.asgi import Drain, Sink
 from serve.http1.message import RawHeaders
 from serve.http1.sse import DONE
-from serve.http1.turns import turn
+from serve.http1.turns import LONG_BODY_BYTES, beside, turn
 from serve.proxy.attempts import Attempt
 from serve.proxy.exchange import Exchange
 from serve.proxy.headers import response_headers
 from serve.proxy.upstream import UpstreamResponse
-from serve.request.beside import LONG_BODY_BYTES, beside
 from serve.request.completion import COMPLETION_PATHS
 from serve.stream.ending import INCOMPLETE, End, whole_failure
 from serve.stream.frame import Frame

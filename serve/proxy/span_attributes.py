@@ -5,7 +5,7 @@ from msgspec import Raw
 from opentelemetry.trace import Span
 
 from policies import Candidate, Decision
-from serve.http1.connection_pool import Origin
+from serve.http1.client import Origin
 from serve.limits.answer_meter import AnyMeter
 from serve.proxy.routed_request import RoutedRequest
 from serve.proxy.upstream import UpstreamResponse

@@ -8,8 +8,7 @@ from functools import partial
 from serve.config.gateway import LimitsConfig
 from serve.errors import DeadlineError, EngineError, PoolUnavailableError
 from serve.http1.asgi import Sink
-from serve.http1.client import ClientConnection
-from serve.http1.connection_pool import ConnectionPool, ConnectTimeoutError, Origin
+from serve.http1.client import ClientConnection, ConnectionPool, ConnectTimeoutError, Origin
 from serve.http1.message import encode_request_head
 from serve.routing.pool import Endpoint
 

@@ -14,8 +14,8 @@ from serve.config.gateway import GatewayConfig
 from serve.config.grammar import thinking_default
 from serve.config.model_names import ModelNames
 from serve.errors import InvalidRequestError, ModelNotFoundError
+from serve.http1.turns import LONG_BODY_BYTES
 from serve.parsing.families import USUAL, Thinking, thinking_of
-from serve.request.beside import LONG_BODY_BYTES
 from serve.request.completion import (
     MALFORMED,
     NONE,

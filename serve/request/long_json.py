@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from serve.errors import InvalidRequestError
-from serve.request.beside import PIECE_BYTES, joined
+from serve.http1.turns import PIECE_BYTES, joined
 
 T = TypeVar("T")
 

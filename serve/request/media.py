@@ -13,7 +13,7 @@ from msgspec import Raw, Struct
 
 from serve.config.gateway import RequestsConfig
 from serve.errors import InvalidRequestError
-from serve.request.beside import PIECE_BYTES
+from serve.http1.turns import PIECE_BYTES
 from serve.request.completion import NONE, given, holds, not_allowed
 from serve.request.long_json import decode
 

@@ -10,7 +10,7 @@ from typing import Literal
 import msgspec
 from msgspec import UNSET, Raw
 
-from serve.request.beside import joined
+from serve.http1.turns import joined
 from serve.request.completion import MALFORMED, NONE, CompletionRequest, holds, not_json
 from serve.request.long_json import MOST_AT_ONCE_BYTES, LongJson, decode
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from serve.errors import BodyTooLargeError, UnsupportedMediaTypeError
 from serve.http1.asgi import Receive
-from serve.request.beside import PIECE_BYTES, beside
+from serve.http1.turns import PIECE_BYTES, beside
 
 _JSON = "application/json"
 _NOT_ENCODED = frozenset({"", "identity"})

@@ -20,12 +20,11 @@ from serve.guard.attempt_result import AttemptResult
 from serve.guard.core import Outcome, Verdict
 from serve.guard.core.expectation import LazyRequest
 from serve.guard.response import ObservedResponse
-from serve.http1.turns import turn
+from serve.http1.turns import beside, turn
 from serve.limits.charge import NULL_CHARGE
 from serve.proxy.attempts import Attempt, Attempts, Held
 from serve.proxy.relay import PIECE_BYTES
 from serve.proxy.routed_request import Attribution, RoutedRequest
-from serve.request.beside import beside
 from serve.shadow.pairs import PairCounts
 from serve.stream.line import Line
 from serve.telemetry.metrics import Metrics

@@ -17,7 +17,7 @@ from serve.config.pool import EndpointsConfig
 from serve.discovery.endpoint_slices import ApiServer, endpoints_of
 from serve.errors import ConfigError, PoolUnavailableError
 from serve.gateway.engine_watch import PoolWatch
-from serve.http1.connection_pool import Origin
+from serve.http1.client import Origin
 from serve.routing.remote_pool import RemotePool
 
 FACTS = {"engine": "vllm", "engine_version": "0.32.0", "method": "none"}

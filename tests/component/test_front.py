@@ -24,7 +24,7 @@ from serve.config.gateway import GatewayConfig
 from serve.gateway.engine_watch import PoolWatch, addresses_of
 from serve.gateway.ingress import GatewayReplica
 from serve.http1.asgi import AsgiApp
-from serve.http1.fetch import fetch
+from serve.http1.client import fetch
 from serve.routing.pool import Affinity, Endpoint
 from serve.routing.remote_pool import RemotePool
 

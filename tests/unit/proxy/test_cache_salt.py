@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from policies import Candidate, Decision, PoolFacts, RequestFeatures
 from serve.config.compiled_policy import compile_for
 from serve.config.gateway import GatewayConfig
-from serve.proxy.cache_salt import knows_salts
-from serve.proxy.outgoing import OutgoingRequests
+from serve.proxy.outgoing import OutgoingRequests, knows_salts
 from serve.proxy.routed_request import Attribution, RoutedRequest
 from serve.request.body_reader import RequestReader
 from serve.routing.fair_queue import Asker

@@ -16,8 +16,7 @@ from typing import Any
 import openai
 
 from lab.deltas import fold_deltas
-from models.dialogues import Dialogue
-from models.held_out import held_out
+from models.dialogues import Dialogue, held_out
 from serve.config.gateway import GatewayConfig
 
 ROOT = Path(__file__).parents[1]

@@ -1,4 +1,4 @@
-"""Synthetic dialogues: a conversation, the tools it offers, and the one right answer to it."""
+"""Synthetic dialogues, for training and for measuring: a conversation, its tools, and the one right answer to it."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from random import Random
 from typing import Any
 
 from models import catalogue, values
-from models.catalogue import Tool
+from models.catalogue import EVERYDAY, Tool
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,3 +227,48 @@ def dialogue(r: Random) -> Dialogue:
         return made
     messages = ({"role": "system", "content": r.choice(_SYSTEM)}, *made.messages)
     return Dialogue(made.kind, messages, made.tools, made.thinking, made.reasoning, made.content, made.calls)
+
+
+# Names and values that training never saw.
+HELD_OUT_SEED = "held out"
+CITIES = (
+    "Reykjavik", "Ulaanbaatar", "Oaxaca", "Zürich", "São Paulo", "Kuala Lumpur", "Addis Ababa", "Phnom Penh", "Győr",
+    "Houston", "Wellington", "Edinburgh", "Kyiv", "Nairobi", "Montevideo", "Lagos", "Dublin", "Philadelphia",
+    "成都", "哈尔滨", "乌鲁木齐", "杭州", "重庆", "呼和浩特",
+)  # fmt: skip
+QUERIES = (
+    "quantum error correction", "cheap flights to Lisbon", "best ramen near Shibuya", "rust borrow checker",
+    "🦀 crab recipes", "climate report 2031", "大熊猫 保护", "jazz festival", "how bridges stand", "vllm release notes",
+)  # fmt: skip
+COMMANDS = ("docker ps -a", "npm run build", "cargo test", "make -j8 all", "kubectl get pods", "tar -xzf logs.tgz")
+PATHS = ("README.md", "/etc/hosts", "src/main.rs", "docs/guide/intro.md", "/var/log/syslog", "package.json")
+SYMBOLS = ("NVDA", "TSLA", "MSFT", "BABA", "0700.HK", "AMD")
+_REAL = (CITIES, QUERIES, COMMANDS, PATHS, CITIES, SYMBOLS)  # in the order of EVERYDAY
+_OTHER = (
+    Tool("send_email", (("to", "string"), ("subject", "string"), ("body", "string"))),
+    Tool("convert_currency", (("amount", "number"), ("from", "string"), ("to", "string"))),
+    Tool("create_issue", (("title", "string"), ("labels", "array"), ("priority", "integer"))),
+    Tool("set_thermostat", (("celsius", "integer"), ("eco", "boolean"))),
+)
+
+
+def real_world(r: Random) -> Dialogue:
+    """An everyday request about a thing that exists, among tools that training never offered."""
+    index = r.randrange(len(EVERYDAY))
+    names, parameters, phrases = EVERYDAY[index]
+    tool = Tool(r.choice(names), ((r.choice(parameters), "string"),))
+    value = r.choice(_REAL[index])
+    tools = [tool, *r.sample(_OTHER, r.randint(0, 2))]
+    r.shuffle(tools)
+    said = r.choice(phrases).format(value)
+    calls = (Call(tool.name, {tool.parameters[0][0]: value}),)
+    return Dialogue(
+        "real_world", ({"role": "user", "content": said},), tuple(tools), r.random() < 0.5, f"I call {tool.name}.",
+        calls=calls,
+    )  # fmt: skip
+
+
+def held_out(count: int) -> list[Dialogue]:
+    """The evaluation set: always the same, four of five random dialogues, one of five about the real world."""
+    r = Random(HELD_OUT_SEED)
+    return [real_world(r) if index % 5 == 4 else dialogue(r) for index in range(count)]

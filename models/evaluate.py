@@ -14,8 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from models.dialogues import Dialogue
-from models.held_out import held_out
+from models.dialogues import Dialogue, held_out
 from models.render import answer_text, prompt_text, token_ids
 from serve.parsing import parse
 

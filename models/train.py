@@ -17,7 +17,7 @@ from transformers import Qwen3ForCausalLM
 
 from models import network
 from models.batches import Batch, batches, collate, example
-from models.copying import give_copying_heads
+from models.network import give_copying_heads
 
 ROOT = Path(__file__).parent
 WARM_UP_STEPS = 60

@@ -4,8 +4,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from models.dialogues import Dialogue
-from models.held_out import held_out
+from models.dialogues import Dialogue, held_out
 
 _TYPES = {bool: "boolean", int: "integer", str: "string", list: "array"}
 Fields = Callable[[Dialogue], Mapping[str, Any]]

@@ -19,9 +19,8 @@ from serve.config.gateway import GatewayConfig
 from serve.config.pool import PoolConfig
 from serve.config.signed_verdicts import EngineVerdict, key_of
 from serve.discovery.asking import ask_passively
-from serve.discovery.finding import Findings, facts_of
 from serve.discovery.identity import EngineIdentity, agreed
-from serve.discovery.reading import engine_metrics, read
+from serve.discovery.reading import Findings, engine_metrics, facts_of, read
 from serve.errors import ConfigError
 from serve.request.patch import OPT_OUT
 

@@ -21,9 +21,8 @@ from serve.config.pool import check_url
 from serve.discovery.asking import ask_engine, why_no_answer
 from serve.discovery.configuration import PoolName, StatedFact, complete, models_of, state
 from serve.discovery.described import DescribedEngine, Description, explained, with_names
-from serve.discovery.finding import FoundEngine
 from serve.discovery.manifests import read_description
-from serve.discovery.reading import Answers, read
+from serve.discovery.reading import Answers, FoundEngine, read
 from serve.errors import ConfigError
 from serve.gateway.engine_watch import look_up_of
 from serve.launch.alone import needs_ray

@@ -10,7 +10,7 @@ from policies.facts import UNKNOWN, common, fact_of_text, method_of, without_bui
 from serve.config.gateway import GatewayConfig
 from serve.config.pool import ModelConfig, PoolConfig
 from serve.discovery.described import contradiction, stated_findings
-from serve.discovery.finding import Finding, Findings, FoundEngine, facts_of, known
+from serve.discovery.reading import Finding, Findings, FoundEngine, facts_of, known
 from serve.errors import ConfigError
 
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9._/-]+")

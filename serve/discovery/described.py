@@ -10,7 +10,7 @@ from policies.command_facts import MODEL, POOL, stated_by
 from policies.command_line import EngineCommand
 from policies.errors import PolicyError
 from policies.facts import UNKNOWN
-from serve.discovery.finding import SETTINGS, Finding, Findings, FoundEngine, known
+from serve.discovery.reading import SETTINGS, Finding, Findings, FoundEngine, known
 
 _TELLING = (
     "engine", "engine_version", "speculates", "method", "drafter", "num_speculative_tokens", "tool_parser",

@@ -4,8 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from policies.facts import UNKNOWN, common, method_of
-from serve.discovery.finding import Findings, facts_of, is_same
-from serve.discovery.reading import EngineMetrics
+from serve.discovery.reading import EngineMetrics, Findings, facts_of, is_same
 
 _SAME = ("served_names", "root", "max_model_len", "speculates", "draft_length")  # beside the facts
 _MOST_ASKED = 32

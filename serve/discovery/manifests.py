@@ -12,7 +12,7 @@ import yaml
 from policies.command_line import EngineCommand, read_command, read_container
 from policies.errors import PolicyError
 from serve.discovery.described import DescribedEngine, Description
-from serve.discovery.finding import part
+from serve.discovery.reading import part
 from serve.discovery.routers import is_litellm, is_router, read_litellm, read_router, read_router_command
 from serve.errors import ConfigError
 

@@ -1,4 +1,4 @@
-"""The questions to an engine, and what its answers tell. Pure: what can't be read is not known.
+"""The questions to an engine, and the findings in its answers. Pure: what can't be read is not known.
 
 No question changes an engine, and no prompt of a user is among them.
 """
@@ -8,14 +8,91 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import isfinite
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from packaging.version import InvalidVersion, Version
 
-from policies.facts import UNKNOWN, method_of, release_of
+from policies.facts import TOLD, UNKNOWN, method_of, release_of, without_build
 from policies.model_families import model_of, variant_of
-from serve.discovery.finding import Confidence, Finding, part, shared
 from serve.parsing.families import find_grammar, grammars_by_markup
+
+Confidence = Literal["certain", "stated", "likely", "unknown"]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One fact.
+
+    Attributes:
+        value: None where it is not known.
+        confidence: `certain`: the engine says it, or its answers leave no other explanation. `stated`: the operator
+            says it. `likely`: it behaves like that; shown, but nothing is trusted for it.
+    """
+
+    value: Any
+    source: str
+    confidence: Confidence
+
+
+Findings = Mapping[str, Finding]
+
+SETTINGS = (
+    "kv_cache_dtype", "max_model_len", "structured_outputs_backend", "pipeline_parallel_size", "page_size",
+    "enable_dp_attention", "enable_hierarchical_cache", "mamba_radix_cache_strategy", "kv_connector",
+)  # fmt: skip
+
+
+def shared(values: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Returns what all of some mappings have alike; nothing if there are none."""
+    first, *others = values or ({},)
+    return {name: value for name, value in first.items() if all(other.get(name) == value for other in others)}
+
+
+def part(document: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """Returns a mapping within a mapping; empty if there is none."""
+    found = document.get(name)
+    return found if isinstance(found, Mapping) else {}
+
+
+def known(findings: Findings, name: str) -> Any:
+    """Returns a fact's value if it may be relied on, else None."""
+    finding = findings.get(name)
+    return finding.value if finding is not None and finding.confidence in ("certain", "stated") else None
+
+
+def is_same(name: str, stated: Any, found: Any) -> bool:
+    """Returns whether a fact is what is stated."""
+    said, told = (str(each).strip().lower() for each in (stated, found))
+    return told == said or (name == "engine_version" and without_build(told) == without_build(said))
+
+
+def facts_of(findings: Findings) -> dict[str, Any]:
+    """Returns the `facts` of a pool with this engine: nothing but what may be relied on.
+
+    What is missing counts as unknown, and so does the method unless it is known that there is none or which.
+    """
+    facts = {name: value for name in TOLD if (value := known(findings, name)) is not None}
+    settings = {name: value for name in SETTINGS if (value := known(findings, name)) is not None}
+    settings = {**(known(findings, "settings") or {}), **settings}
+    facts["method"] = known(findings, "method") or "unknown"
+    return {**facts, "settings": settings} if settings else facts
+
+
+@dataclass(frozen=True, slots=True)
+class FoundEngine:
+    """One URL and what was found there.
+
+    Attributes:
+        url: Base URL, without `/v1`.
+        key_env: Environment variable with its key; None if it needs none.
+        resolve: Each address that the host of the URL has is an engine like this one.
+    """
+
+    url: str
+    key_env: str | None
+    findings: Findings
+    resolve: bool = False
+
 
 _COUNTERS_SINCE = Version("0.10")  # before, vLLM had these counters under other names, whether it drafted or not
 # SGLang's algorithms that leave no doubt: its EAGLE runs the model's own MTP layers as well.
@@ -93,7 +170,7 @@ _TOOL = {
         "parameters": {"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"]},
     },
 }
-SAID, THOUGHT, OLD_THOUGHT, TOLD = "SAID1", "THOUGHT1", "THOUGHT2", "TOLD1"
+SAID, THOUGHT, OLD_THOUGHT, RESULT = "SAID1", "THOUGHT1", "THOUGHT2", "TOLD1"
 # One whole call in each dialect. An engine that is forced to write one by a grammar shows which one its parser reads,
 # whatever the model would have written.
 DIALECTS: Mapping[str, str] = {
@@ -116,7 +193,7 @@ def rendering(model: str) -> Question:
             "role": "assistant", "content": SAID, "reasoning": THOUGHT, "reasoning_content": OLD_THOUGHT,
             "tool_calls": [call],
         },
-        {"role": "tool", "tool_call_id": "functions.f:0", "content": TOLD},
+        {"role": "tool", "tool_call_id": "functions.f:0", "content": RESULT},
     ]  # fmt: skip
     body = {"model": model, "messages": messages, "tools": [_TOOL], "add_generation_prompt": True}
     return Question("/tokenize", body)
@@ -325,7 +402,7 @@ def _of_behaviour(answers: Answers) -> Told:
 def _of_template(prompt: str) -> Told:
     where = "/tokenize: the chat template"
     _, said, rest = prompt.partition(SAID)
-    call, told, _ = rest.partition(TOLD)
+    call, told, _ = rest.partition(RESULT)
     if said and told and (grammars := grammars_by_markup(call)):
         confidence: Confidence = "certain" if len(grammars) == 1 else "likely"  # some families write alike
         yield "grammar", grammars[0], f"{where} writes a past call so", confidence

@@ -6,7 +6,7 @@ from typing import Any
 
 from serve.config.gateway import OF_LITELLM, OF_ROUTERS
 from serve.discovery.described import DescribedEngine, Description
-from serve.discovery.finding import part
+from serve.discovery.reading import part
 
 # LiteLLM's names of providers whose `api_base` may be an engine; without one they are a provider's own service.
 _SELF_HOSTED = frozenset(("hosted_vllm", "vllm", "openai", "openai_like", "custom_openai", "text-completion-openai"))

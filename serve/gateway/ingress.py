@@ -40,13 +40,13 @@ from serve.gateway.parts import (
 from serve.gateway.pipeline import Gateway, hot_routes
 from serve.gateway.policy_updates import PolicyUpdates, read_sources
 from serve.gateway.pools import Scale, build_pools
-from serve.gateway.ray_context import gateway_replicas, link_to
 from serve.gateway.snapshot import Reruns, snapshot
 from serve.guard.attempt_result import AttemptResult, ResultMetrics
 from serve.http1.allowance import Allowance
 from serve.http1.asgi import AsgiApp
 from serve.http1.server import serve_directly
 from serve.proxy.upstream import Upstream
+from serve.shared.link import gateway_replicas, link_to_admin_api
 from serve.telemetry.instruments import Telemetry
 from serve.telemetry.request_log import keep_writing
 
@@ -80,7 +80,7 @@ class GatewayReplica:
         for model, message in grammar_findings(settings.models):
             log.warning("%s: %s", model, message)
         handles = {(model, pool): handle for model, pool, handle in pools}
-        gateways, admin = gateway_replicas(), link_to(admin_api)
+        gateways, admin = gateway_replicas(), link_to_admin_api(admin_api)
         limits = settings.limits
         self._scale = Scale(settings)
         self.pools = build_pools(settings, handles, gateways)

@@ -17,7 +17,6 @@ from serve.config.gateway import GatewayConfig
 from serve.echo.canary import EchoCanary, show_echo
 from serve.gateway.announcer import Announcer
 from serve.gateway.pools import PoolKey
-from serve.gateway.ray_context import application, replica_name
 from serve.guard.attempt_result import ResultSink
 from serve.guard.transcript import NULL_TRANSCRIPTS, AnyTranscripts, Transcripts
 from serve.limits.accounts import NULL_ACCOUNTS, Accounts, AnyAccounts, show_limits, usage_routes
@@ -33,7 +32,7 @@ from serve.quarantine.live_policy import LivePolicy, QuarantinedPolicy
 from serve.quarantine.shared_detector import connect as connect_detector
 from serve.routing.pool import Pool
 from serve.shadow.copies import NULL_SHADOWS, NullShadows, Shadows, show_shadows
-from serve.shared.link import Link
+from serve.shared.link import Link, application, replica_name
 from serve.telemetry.instruments import Telemetry
 from serve.telemetry.metrics import Metrics
 

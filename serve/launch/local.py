@@ -148,7 +148,10 @@ def cluster(
         log_to_driver=log_to_driver,
         logging_level="warning",
         _node_ip_address="127.0.0.1",
-        runtime_env={"worker_process_setup_hook": "serve.launch.loopback.bind", **_interpreter(sys.executable)},
+        runtime_env={
+            "worker_process_setup_hook": "serve.launch.ports.keep_on_loopback",
+            **_interpreter(sys.executable),
+        },
     )
     signal.signal(signal.SIGTERM, on_sigterm)  # Ray has put its own in place, which ends the process at once
     haproxy_files = Path(os.environ["RAY_SERVE_HAPROXY_CONFIG_FILE_LOC"]).parent

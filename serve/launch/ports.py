@@ -1,4 +1,4 @@
-"""Ports of one gateway on a machine: a block that no other gateway here takes while this one runs."""
+"""Ports of one gateway on a machine: on loopback, and a block that no other gateway here takes while this one runs."""
 
 import errno
 import random
@@ -105,3 +105,20 @@ def _claim(name: str, ports: Iterable[int], is_in_use: Callable[[int], bool]) ->
             return False
         _claims.append(claim.detach())
         return True
+
+
+def keep_on_loopback() -> None:
+    """Has every gRPC server of this process that would listen on all addresses listen on the loopback address.
+
+    Ray runs it in each worker process before anything else. A replica of Ray Serve opens a server for calls between
+    deployments at `[::]`, whatever address the node has, and has no setting for it (docs/adr/0028).
+    """
+    from ray._common import tls_utils
+
+    add_port = tls_utils.add_port_to_grpc_server
+
+    def add_local_port(server: object, address: str) -> int:
+        port: int = add_port(server, address.replace("[::]:", "127.0.0.1:", 1))
+        return port
+
+    tls_utils.add_port_to_grpc_server = add_local_port

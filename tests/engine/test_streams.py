@@ -9,7 +9,7 @@ import openai
 import pytest
 
 from bench.streams import differences
-from models.held_out import held_out
+from models.dialogues import held_out
 
 pytestmark = pytest.mark.engine
 ROOT = Path(__file__).parents[2]

@@ -8,7 +8,7 @@ from policies import PolicyError
 from serve.config.compiled_policy import compile_for
 from serve.config.gateway import GatewayConfig
 from serve.discovery.configuration import StatedFact, complete, models_of
-from serve.discovery.finding import Finding, FoundEngine
+from serve.discovery.reading import Finding, FoundEngine
 from serve.errors import ConfigError
 
 

@@ -6,9 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serve.discovery.finding import Finding, Findings
 from serve.discovery.identity import AGAIN_S, ASK_PERIOD_S, PERIOD_S, EngineIdentity, agreed
-from serve.discovery.reading import EngineMetrics
+from serve.discovery.reading import EngineMetrics, Finding, Findings
 
 STATED = {"engine": "vllm", "engine_version": "0.32.0", "method": "none", "tool_parser": "hermes"}
 

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from policies.command_facts import stated_by
 from serve.discovery.configuration import models_of
 from serve.discovery.described import DescribedEngine, explained, with_names
-from serve.discovery.finding import Finding, FoundEngine, facts_of
 from serve.discovery.manifests import read_description
+from serve.discovery.reading import Finding, FoundEngine, facts_of
 from serve.errors import ConfigError
 
 COMPOSE = """

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serve.discovery.finding import facts_of, known
-from serve.discovery.reading import DIALECTS, Answers, EngineAnswer, engine_metrics, read
+from serve.discovery.reading import DIALECTS, Answers, EngineAnswer, engine_metrics, facts_of, known, read
 
 RECORDINGS = Path(__file__).parent / "recordings"
 

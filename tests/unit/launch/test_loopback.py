@@ -3,7 +3,7 @@
 import pytest
 from ray._common import tls_utils
 
-from serve.launch import loopback
+from serve.launch.ports import keep_on_loopback
 
 
 class Server:
@@ -19,7 +19,7 @@ class Server:
 
 def test_what_would_listen_everywhere_listens_on_loopback(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tls_utils, "add_port_to_grpc_server", tls_utils.add_port_to_grpc_server)
-    loopback.bind()
+    keep_on_loopback()
     server = Server()
     ports = [tls_utils.add_port_to_grpc_server(server, address) for address in ("[::]:0", "192.0.2.1:5")]
     assert (ports, server.addresses) == ([4321, 4321], ["127.0.0.1:0", "192.0.2.1:5"])

@@ -11,7 +11,7 @@ with warnings.catch_warnings():
     torch = pytest.importorskip("torch")
     from models import network
     from models.batches import PROMPT_WEIGHT, collate, example, repetition, to_rows
-    from models.copying import give_copying_heads
+    from models.network import give_copying_heads
 
 from models.vocabulary import BASE_SIZE, KIMI_NAMED, QWEN_SPECIAL
 

@@ -40,7 +40,7 @@ from serve.errors import (
 from serve.http1.asgi import AsgiApp, AsgiMessage, Receive, Scope, Send
 from serve.http1.client import HttpResponse
 from serve.proxy.headers import request_headers, request_id_of
-from serve.quarantine.api import PREVIEW_HEADER
+from serve.quarantine.live_policy import PREVIEW_HEADER
 from serve.request.receive import read_body
 from serve.routing.pool import Endpoint
 from serve.shadow.pairs import listing

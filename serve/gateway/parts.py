@@ -26,9 +26,9 @@ from serve.load.shared_load import SharedLoad
 from serve.load.shared_load import connect as connect_load
 from serve.proxy.attempts import Attempts
 from serve.proxy.upstream import Upstream
-from serve.quarantine.api import routes as quarantine_routes
 from serve.quarantine.detector import EchoCount
 from serve.quarantine.live_policy import LivePolicy, QuarantinedPolicy
+from serve.quarantine.live_policy import routes as quarantine_routes
 from serve.quarantine.shared_detector import connect as connect_detector
 from serve.routing.pool import Pool
 from serve.shadow.copies import NULL_SHADOWS, NullShadows, Shadows, show_shadows

@@ -1,6 +1,7 @@
 """The policy in force in one gateway replica: which cells are out, by which terms chance draws, and what came of it.
 
-What a draw makes of a decision is in `policies.quarantine`.
+What a draw makes of a decision is in `policies.quarantine`. At the end stand the routes of the admin API, which show
+operators the state of quarantine and take their orders.
 """
 
 import asyncio
@@ -8,21 +9,41 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from random import random
-from typing import Any
+from typing import Annotated, Any
 
+import fastapi
 from msgspec import to_builtins
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from policies import Cell, Draw, Policy, Trial, TrialTerms, is_suspected, quarantine, reference_pool
+from policies import (
+    Cell,
+    Draw,
+    Policy,
+    PolicyError,
+    Trial,
+    TrialTerms,
+    is_suspected,
+    mask_of_class,
+    quarantine,
+    reference_pool,
+)
 from serve.config.guard import GuardConfig
+from serve.config.problems import first_problem
 from serve.config.quarantine import QuarantineConfig
+from serve.errors import InvalidRequestError
 from serve.guard.attempt_result import AttemptResult
-from serve.quarantine.detector import Detector, DetectorTerms, EchoCount, EchoKey, Order, sample_share
+from serve.proxy.headers import request_headers
+from serve.quarantine.detector import Action, Detector, DetectorTerms, EchoCount, EchoKey, Order, sample_share
 from serve.quarantine.shared_detector import SharedDetector
+from serve.request.receive import read_body
 from serve.shared.link import Link
 
 log = logging.getLogger("ray.serve.specgate.quarantine")
 
 PERIOD_S = 1.0
+_MAX_ORDER_BYTES = 64 * 1024
+PREVIEW_HEADER = "x-specgate-preview"  # from the admin API: what would come of an order, which is not carried out
+Text = Annotated[str, Field(min_length=1, max_length=500)]
 
 
 def trial_terms(config: QuarantineConfig, guards: Mapping[str, GuardConfig], policy: Policy) -> dict[str, TrialTerms]:
@@ -200,3 +221,81 @@ def _grouped(reasons: Mapping[Cell, str]) -> Iterator[tuple[str, str]]:
         groups.setdefault((cell.model, cell.pool, cell.speculative, why), []).append(cell)
     for (*_, why), (first, *others) in groups.items():
         yield f"{first} and {len(others)} more classes" if others else str(first), why
+
+
+class OrderBody(BaseModel):
+    """The body of `POST /admin/v1/quarantine`.
+
+    Attributes:
+        speculative: With speculation or without; by default, what the pool does if nothing speaks against it.
+        operator: Id of the operator's key; the admin API writes it, whatever a client does.
+    """
+
+    model_config = ConfigDict(extra="forbid")
+    action: Action
+    model: Text
+    pool: Text
+    request_class: Text
+    reason: Text
+    speculative: bool | None = None
+    operator: Annotated[str, Field(max_length=500)] = ""
+
+
+def routes(quarantine: QuarantinedPolicy) -> fastapi.APIRouter:
+    """Returns the routes, on top of one replica's quarantine."""
+    router = fastapi.APIRouter()
+
+    @router.api_route("/admin/v1/quarantine", methods=["GET", "HEAD"])
+    async def show() -> dict[str, Any]:
+        """Shows every cell with its clean rate, bounds and status."""
+        return _listing(quarantine.cells())
+
+    @router.post("/admin/v1/quarantine")
+    async def order(request: fastapi.Request) -> dict[str, Any]:
+        """Quarantines, lifts or pins one cell; responds with the new list, or with what it would be."""
+        headers = request_headers(request.headers.raw)
+        body = await read_body(request.receive, headers, _MAX_ORDER_BYTES)
+        parsed = parse_order(body, quarantine.policy)
+        if PREVIEW_HEADER in headers:
+            return _listing(quarantine.preview(parsed))
+        await quarantine.order(parsed)
+        return _listing(quarantine.cells())
+
+    return router
+
+
+def _listing(cells: list[dict[str, Any]]) -> dict[str, Any]:
+    return {"object": "list", "data": cells}
+
+
+def parse_order(body: bytes, policy: Policy) -> Order:
+    """Parses an order and checks it against the existing pools.
+
+    Raises:
+        InvalidRequestError: The order makes no sense; the message says why.
+    """
+    try:
+        order = OrderBody.model_validate_json(body)
+        mask_of_class(order.request_class)
+    except ValidationError as error:
+        raise InvalidRequestError(first_problem(error, "the body")) from error
+    except PolicyError as error:
+        raise InvalidRequestError(str(error), param="request_class") from error
+    model = policy.models.get(order.model)
+    if model is None:
+        raise InvalidRequestError(f"No model {order.model!r}; there are {_listed(policy.models)}.", param="model")
+    choices = {option.mode == "speculative" for option in model.options if option.pool == order.pool}
+    if not choices:
+        pools = _listed({option.pool for option in model.options})
+        raise InvalidRequestError(f"{order.model!r} has no pool {order.pool!r}; it has {pools}.", param="pool")
+    speculative = (True in choices) if order.speculative is None else order.speculative
+    if speculative not in choices:
+        how = "with" if speculative else "without"
+        raise InvalidRequestError(f"{order.model}/{order.pool} never answers {how} speculation.", param="speculative")
+    return Order(
+        Cell(order.model, order.pool, speculative, order.request_class), order.action, order.reason, order.operator
+    )
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(sorted(names))

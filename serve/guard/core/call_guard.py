@@ -11,11 +11,11 @@ from serve.guard.core.chunk import TokenDetails
 from serve.guard.core.client_view import ClientView, ReadyCall, Step
 from serve.guard.core.live_prefix import LivePrefix
 from serve.guard.core.markup import REPLACEMENT
-from serve.guard.core.repetition import ends_in_repetition
 from serve.guard.core.verdict import (
     DefectLog,
     Outcome,
     Severity,
+    ends_in_repetition,
 )
 
 

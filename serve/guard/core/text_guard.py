@@ -10,11 +10,17 @@ from serve.guard.core.expectation import Expectation
 from serve.guard.core.json_prefix import MOST_SPACE, JsonPrefix
 from serve.guard.core.leak_scanner import LeakScanner
 from serve.guard.core.markup import REPLACEMENT
-from serve.guard.core.repetition import ends_in_repetition
 from serve.guard.core.schema import Schema
 from serve.guard.core.schema_cost import UnjudgedError
 from serve.guard.core.shape import MarkerShape
-from serve.guard.core.verdict import DefectLog, Outcome, Severity, severity_of_mismatch, severity_of_unjudged
+from serve.guard.core.verdict import (
+    DefectLog,
+    Outcome,
+    Severity,
+    ends_in_repetition,
+    severity_of_mismatch,
+    severity_of_unjudged,
+)
 from serve.parsing.strict_json import has_half_character, loads
 from serve.stream.frame import REASONING_NAMES
 

@@ -10,7 +10,7 @@ from support.guard_harness import call, calls, chunk, tools_request
 
 from serve.config.guard import GuardConfig
 from serve.guard.core import Guard, GuardState, Outcome, Severity, WholeGuard
-from serve.guard.core.repetition import ends_in_repetition
+from serve.guard.core.verdict import ends_in_repetition
 
 LOOP = "Let me look at the file once more. " * 100
 REPOSITORY = Path(__file__).parents[4]

@@ -35,8 +35,6 @@ DECIDED_AGAINST: dict[str, dict[str, str]] = {
     },
 }
 ALWAYS_THINK = {"step3p5"}  # families whose templates have no switch, whatever the request says
-# Consensus rows that are right to be reported, because the output is damaged and both parsers mend it alike.
-FAULTY: dict[str, frozenset[str]] = {}
 
 
 def rows(*families: str) -> list[dict[str, Any]]:

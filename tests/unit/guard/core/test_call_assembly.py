@@ -24,7 +24,6 @@ ARGUMENTS = st.fixed_dictionaries(
     {"city": st.text(min_size=2, max_size=12), "days": st.integers(1, 9)},
     optional={"notes": st.lists(st.text(max_size=5), max_size=2)},
 )
-DAMAGED = ["", "{}", '{"city": "Be', "[1]", '{"city": "Bern", "days": 0}', BERN + "}", "no"]
 CALLS = st.lists(
     st.tuples(st.sampled_from(["get_weather", "run.shell", "plan_trip"]), ARGUMENTS)
     | st.tuples(st.just("now"), st.just({})),

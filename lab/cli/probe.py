@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -79,22 +80,23 @@ def probe(
     broken; answers cut at their length limit and failed requests do not count. Exit code 1 if more are broken than
     tolerated, 2 if no answer could be checked.
     """
+    plan = ProbePlan(
+        url=url,
+        model=model,
+        cells=(),
+        trials=0,
+        temperature=0.0 if temperature is None and echo else temperature,
+        max_tokens=max_tokens,
+        speculative=_switch(speculative)[0],
+        concurrency=concurrency,
+        timeout_s=timeout_s,
+        api_key_env=api_key_env,
+        tolerate=tolerate,
+        judge=judge,
+    )
     if echo:
         if requests or out or cite or judge:
             raise ConfigError("--echo makes its own requests: it takes no FILE, --out, --evidence or --judge")
-        plan = ProbePlan(
-            url=url,
-            model=model,
-            cells=(),
-            trials=0,
-            temperature=0.0 if temperature is None else temperature,
-            max_tokens=max_tokens,
-            speculative=_switch(speculative)[0],
-            concurrency=concurrency,
-            timeout_s=timeout_s,
-            api_key_env=api_key_env,
-            tolerate=tolerate,
-        )
         echo_command(plan, identifiers, seed, stream=stream != "off", as_json=as_json)
         return
     recorded = _recorded(requests, file_format)
@@ -106,20 +108,9 @@ def probe(
         texts = _own(prompts_file) if prompts_file else {name: PROMPTS[name] for name in _chosen(prompts, PROMPTS)}
         cells = tuple(grid(texts, _chosen(shapes, SHAPES), _switch(thinking), streams))
     trials = trials or (1 if recorded else 20)
-    plan = ProbePlan(
-        url=url,
-        model=model,
-        cells=cells,
-        trials=trials,
-        temperature=0.7 if temperature is None and not recorded else temperature,
-        max_tokens=max_tokens,
-        speculative=_switch(speculative)[0],
-        concurrency=concurrency,
-        timeout_s=timeout_s,
-        api_key_env=api_key_env,
-        tolerate=tolerate,
-        judge=judge,
-    )
+    if temperature is None and not recorded:
+        temperature = 0.7
+    plan = replace(plan, cells=cells, trials=trials, temperature=temperature)
     log = TrialLog(out, plan.settings)
     _run(plan, log, quiet=as_json)
     names = {cell.name for cell in plan.cells}

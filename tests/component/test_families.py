@@ -10,7 +10,7 @@ import json
 from typing import Any
 
 import pytest
-from support.engines import Engine, answering, chunk, frame, streaming
+from support.engines import Engine, saying
 from support.guard_stack import KNOWN, NO_ADVISORIES, SPECULATES
 from support.stack import running
 from support.written import ARGUMENTS, SOUND, WRITTEN
@@ -18,7 +18,7 @@ from support.written import ARGUMENTS, SOUND, WRITTEN
 from serve.guard.core import Outcome
 from serve.parsing import GRAMMARS
 from serve.parsing.families import thinking_of
-from tests.component.test_sound_answers import DONE, PATHS, asked, request_to
+from tests.component.test_sound_answers import PATHS, asked, request_to
 
 FINAL = {
     "right": Outcome.CLEAN, "leaking": Outcome.RESCUED, "raw": Outcome.CLEAN,
@@ -34,17 +34,6 @@ def _raw(grammar: str) -> str:
         return f"I write.<|close|>response<|sep|>{WRITTEN[grammar]}<|close|>message<|sep|>"
     thought = "Hm.</think>\n\n" if thinking_of(grammar).start == "always" else ""
     return f"{thought}I write.\n\n{WRITTEN[grammar]}"
-
-
-def _engine(stream: bool, content: str, calls: list[dict[str, Any]]) -> Engine:
-    reason = "tool_calls" if calls else "stop"
-    if stream:
-        frames = [frame(chunk({"content": content[at : at + 5]})) for at in range(0, len(content), 5)]
-        frames += [frame(chunk({"tool_calls": [{"index": 0, **each}]})) for each in calls]
-        return streaming([*frames, frame(chunk({}, reason)), DONE])
-    message = {"role": "assistant", "content": content or None, **({"tool_calls": calls} if calls else {})}
-    choice = {"index": 0, "message": message, "finish_reason": reason}
-    return answering({"id": "x", "object": "chat.completion", "created": 1, "model": "m", "choices": [choice]})
 
 
 def _call(arguments: str) -> list[dict[str, Any]]:
@@ -63,7 +52,7 @@ def _first(grammar: str, mode: str, stream: bool) -> Engine:
         "raw": (raw, []),
         "cut raw": (raw[: raw.index(written) + len(written) + cut], []),
     }
-    return _engine(stream, *answers[mode])
+    return saying(stream, *answers[mode])
 
 
 def _config(grammar: str, raw: bool) -> dict[str, Any]:
@@ -111,7 +100,7 @@ async def test_the_one_call_comes_out_sound_whatever_the_engine_made_of_it(
     raw = mode.endswith("raw")
     apps = {
         ("m", "speculative"): _first(grammar, mode, stream),
-        ("m", "standard"): _engine(stream, "I write.", _call(SOUND)),
+        ("m", "standard"): saying(stream, "I write.", _call(SOUND)),
     }
     async with running(_config(grammar, raw), apps, sink=judged.append) as stack:
         for api in PATHS:
@@ -128,7 +117,7 @@ async def test_a_leak_of_any_format_is_no_answer_in_a_pool_whose_grammar_nobody_
 ) -> None:
     apps = {
         ("m", "speculative"): _first(grammar, "leaking", stream),
-        ("m", "standard"): _engine(stream, "I write.", _call(SOUND)),
+        ("m", "standard"): saying(stream, "I write.", _call(SOUND)),
     }
     async with running(_config("none", raw=False), apps) as stack:
         assert _calls(await asked(stack, "chat", request_to("chat", "Write it.", stream))) == [ARGUMENTS]

@@ -4,15 +4,15 @@ import asyncio
 import inspect
 import json
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from types import FrameType, FunctionType
 from typing import Any
 
 import pytest
-from support.engines import answering, chunk, frame, streaming
+from support.engines import Engine, answering, chunk, frame, streaming
 from support.guard_harness import TOOLS
 from support.guard_stack import chunks_in, config, post
-from support.stack import running
+from support.stack import Stack, running
 
 from serve.guard.core import Outcome, schema
 
@@ -119,6 +119,26 @@ async def crossing(
     return answer, crossed
 
 
+def exchange(kinds: Mapping[str, tuple[dict[str, Any], Any]], kind: str) -> tuple[dict[str, Any], Engine]:
+    """Returns a request, and the engine that answers it."""
+    body, response = kinds[kind]
+    streamed = kind.startswith("streamed")
+    return {**body, "stream": streamed}, streaming(response) if streamed else answering(response)
+
+
+async def faults(
+    stack: Stack, body: Mapping[str, Any], crossed: list[Any], results: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[tuple[str, Callable[..., Any], int, bytes]]:
+    """Asks once for each function, which raises then; yields its place, itself, and the answer, where it was called."""
+    for owner, name, function in crossed:
+        results.clear()
+        with monkeypatch.context() as patched:
+            raised = inject(patched, function)
+            status, _, answer = await asyncio.wait_for(post(stack.url, body), 10)
+        if raised:
+            yield f"{owner.__name__}.{name}", function, status, answer
+
+
 # A fault while a schema is applied leaves it unjudged, which is refused here; a leaked call is not rescued then.
 SCHEMA_UNREAD = {Outcome.UNJUDGED, Outcome.MARKER_LEAK}
 
@@ -128,10 +148,7 @@ SCHEMA_UNREAD = {Outcome.UNJUDGED, Outcome.MARKER_LEAK}
 async def test_whichever_function_of_the_guard_raises_nobody_calls_the_answer_clean(
     kind: str, mode: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    body, response = KINDS[kind]
-    streamed = kind.startswith("streamed")
-    body = {**body, "stream": streamed}
-    engine = streaming(response) if streamed else answering(response)
+    body, engine = exchange(KINDS, kind)
     results: list[Any] = []
     monkeypatch.setattr(schema, "_CACHE_BYTES", 0)  # every request compiles its schemas
     pools = {("m", "speculative"): engine, ("m", "standard"): engine}
@@ -139,51 +156,36 @@ async def test_whichever_function_of_the_guard_raises_nobody_calls_the_answer_cl
     async with running(config("hermes", refusing), pools, sink=results.append) as stack:
         sound, crossed = await crossing(stack.url, body)
         assert results[-1].final in (Outcome.CLEAN, Outcome.RESCUED, Outcome.MARKER_LEAK)
-        for owner, name, function in crossed:
-            results.clear()
+        async for place, function, status, answer in faults(stack, body, crossed, results, monkeypatch):
+            told = sum("failed: PanicError" in record.message for record in caplog.records)
             caplog.clear()
-            with monkeypatch.context() as patched:
-                raised = inject(patched, function)
-                status, _, answer = await asyncio.wait_for(post(stack.url, body), 10)
-            if not raised:
-                continue
-            place = f"{owner.__name__}.{name}"
             if "core.schema" in function.__module__ and outcomes_of(results) & SCHEMA_UNREAD:
                 assert results[-1].final in (Outcome.UNJUDGED, Outcome.MARKER_LEAK, Outcome.FAILED), place
                 continue
             if mode == "observe":
                 assert (status, answer) == (sound[0], sound[2]), place
             else:
-                assert_explicit_error(streamed, status, answer, place, sound[2])
+                assert_explicit_error(body["stream"], status, answer, place, sound[2])
             assert [each.final for each in results] == [Outcome.GUARD_ERROR], place
             assert not results[0].verdict.counts, place
-            assert sum("failed: PanicError" in record.message for record in caplog.records) == 1, place
+            assert told == 1, place
 
 
 @pytest.mark.parametrize("kind", KINDS)
 async def test_where_unjudged_answers_pass_a_fault_of_the_guard_costs_no_answer_and_no_rerun(
     kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    body, response = KINDS[kind]
-    streamed = kind.startswith("streamed")
-    body = {**body, "stream": streamed}
-    engine = streaming(response) if streamed else answering(response)
+    body, engine = exchange(KINDS, kind)
     results: list[Any] = []
     monkeypatch.setattr(schema, "_CACHE_BYTES", 0)  # every request compiles its schemas
     pools = {("m", "speculative"): engine, ("m", "standard"): engine}
     passing = {"unjudged": "pass", "arguments": "live" if "live" in kind else "held"}
     async with running(config("hermes", passing), pools, sink=results.append) as stack:
         sound, crossed = await crossing(stack.url, body)
-        raw = b"".join(response) if streamed else None
+        response = KINDS[kind][1]
+        raw = b"".join(response) if body["stream"] else None
         passed = 0
-        for owner, name, function in crossed:
-            results.clear()
-            with monkeypatch.context() as patched:
-                raised = inject(patched, function)
-                status, _, answer = await asyncio.wait_for(post(stack.url, body), 10)
-            if not raised:
-                continue
-            place = f"{owner.__name__}.{name}"
+        async for place, function, status, answer in faults(stack, body, crossed, results, monkeypatch):
             if "core.schema" in function.__module__ and Outcome.UNJUDGED in outcomes_of(results):
                 continue
             assert [each.final for each in results] == [Outcome.GUARD_ERROR], place
@@ -192,7 +194,7 @@ async def test_where_unjudged_answers_pass_a_fault_of_the_guard_costs_no_answer_
             if whole or answer == sound[2]:
                 passed += 1
             else:
-                assert_explicit_error(streamed, status, answer, place, sound[2])
+                assert_explicit_error(body["stream"], status, answer, place, sound[2])
         assert passed > len(crossed) / 2, (passed, len(crossed))
 
 
@@ -228,25 +230,15 @@ LOST: dict[str, tuple[dict[str, Any], Any]] = {
 async def test_whichever_function_of_the_guard_raises_over_a_lost_answer_the_client_has_an_explicit_error(
     kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    body, response = LOST[kind]
-    streamed = kind.startswith("streamed")
-    body = {**body, "stream": streamed}
-    engine = streaming(response) if streamed else answering(response)
+    body, engine = exchange(LOST, kind)
     pools = {("m", "speculative"): engine, ("m", "standard"): engine}
     results: list[Any] = []
     async with running(config("hermes", {"unjudged": "refuse"}), pools, sink=results.append) as stack:
         lost, crossed = await crossing(stack.url, body)
-        for owner, name, function in crossed:
-            results.clear()
-            with monkeypatch.context() as patched:
-                raised = inject(patched, function)
-                status, _, answer = await asyncio.wait_for(post(stack.url, body), 10)
-            if not raised:
-                continue
-            place = f"{owner.__name__}.{name}"
+        async for place, _, status, answer in faults(stack, body, crossed, results, monkeypatch):
             if (status, answer) != (lost[0], lost[2]):
                 assert b"[DONE]" not in answer, place
-                assert status == 502 or (streamed and status == 200), place
+                assert status == 502 or (body["stream"] and status == 200), place
                 data = answer.removesuffix(b"\n\n").rpartition(b"data: ")[2]
                 assert json.loads(data)["error"]["message"], place
             assert results, place

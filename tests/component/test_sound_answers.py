@@ -5,13 +5,12 @@ from typing import Any
 
 import aiohttp
 import pytest
-from support.engines import Engine, answering, chunk, frame, streaming
+from support.engines import Engine, saying, streaming
 from support.guard_stack import config
 from support.stack import Stack, running
 
 from serve.guard.core import Outcome
 
-DONE = b"data: [DONE]\n\n"
 NASTY = {
     "Windows path": r"C:\users\me\java\utils\Json.java",
     "LaTeX": r"\usepackage{x} \underline{y}",
@@ -57,14 +56,7 @@ def engine_that(stream: bool, *, content: str = "", arguments: Any = None) -> En
     """One that says something, and calls `write_file` if there are arguments."""
     function = {"name": "write_file", "arguments": json.dumps(arguments)}
     calls = [] if arguments is None else [{"id": "c1", "type": "function", "function": function}]
-    reason = "tool_calls" if calls else "stop"
-    if stream:
-        frames = [frame(chunk({"content": content[at : at + 5]})) for at in range(0, len(content), 5)]
-        frames += [frame(chunk({"tool_calls": [{"index": 0, **each}]})) for each in calls]
-        return streaming([*frames, frame(chunk({}, reason)), DONE])
-    message = {"role": "assistant", "content": content or None, **({"tool_calls": calls} if calls else {})}
-    choice = {"index": 0, "message": message, "finish_reason": reason}
-    return answering({"id": "x", "object": "chat.completion", "created": 1, "model": "m", "choices": [choice]})
+    return saying(stream, content, calls)
 
 
 class Changing:

@@ -5,6 +5,7 @@ import json
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
+DONE = b"data: [DONE]\n\n"
 Handler = Callable[[Any, Any, bytes], Awaitable[None]]
 
 
@@ -110,6 +111,18 @@ def streaming(frames: Sequence[bytes], *, hang: bool = False, pause_s: float = 0
         await end(send)
 
     return Engine(handle)
+
+
+def saying(stream: bool, content: str, calls: Sequence[dict[str, Any]] = ()) -> Engine:
+    """Returns an engine that says something, five characters at a time in a stream, and makes calls, each whole."""
+    reason = "tool_calls" if calls else "stop"
+    if stream:
+        frames = [frame(chunk({"content": content[at : at + 5]})) for at in range(0, len(content), 5)]
+        frames += [frame(chunk({"tool_calls": [{"index": 0, **each}]})) for each in calls]
+        return streaming([*frames, frame(chunk({}, reason)), DONE])
+    message = {"role": "assistant", "content": content or None, **({"tool_calls": calls} if calls else {})}
+    choice = {"index": 0, "message": message, "finish_reason": reason}
+    return answering({"id": "x", "object": "chat.completion", "created": 1, "model": "m", "choices": [choice]})
 
 
 def silent() -> Engine:

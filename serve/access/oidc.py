@@ -12,7 +12,7 @@ from typing import Any
 from urllib.request import HTTPRedirectHandler, HTTPSHandler, build_opener
 
 import jwt
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 
 from serve.access.key_text import digest
 from serve.access.principal import EVERY_MODEL, NOBODY, Principal, Tenant
@@ -77,11 +77,14 @@ class TokenVerifier:
         principal, ends_s = self._known.get(hashed, (NOBODY, 0.0))
         if self._clock() < ends_s and principal.tenant == self._tenant_of(principal.tenant.name):
             return principal
-        claims = self._verified(token)
-        principal = self._principal(claims)
+        try:
+            claims = self._verified(token)
+            principal, ends_s = self._principal(claims), float(claims["exp"])
+        except (jwt.PyJWTError, ValueError, OverflowError, RecursionError):
+            raise InvalidApiKeyError(_REFUSED) from None  # the cause repeats parts of the token
         while len(self._known) >= _MAX_KNOWN:
             del self._known[next(iter(self._known))]
-        self._known[hashed] = principal, float(claims["exp"])
+        self._known[hashed] = principal, ends_s
         return principal
 
     def _verified(self, token: str) -> Mapping[str, Any]:
@@ -91,20 +94,15 @@ class TokenVerifier:
         if len(token) > _MAX_TOKEN_BYTES:
             raise InvalidApiKeyError(_REFUSED)
         config = self._config
-        try:
-            key_id = jwt.get_unverified_header(token).get("kid")
-            key = self._key(key_id)
-            claims: Mapping[str, Any] = jwt.decode(
-                token,
-                key,
-                algorithms=config.algorithms,
-                audience=config.audience,
-                issuer=config.issuer,
-                leeway=_LEEWAY_S,
-                options={"require": ["exp", "iss", "aud", "sub", config.tenant_claim]},
-            )
-        except (jwt.PyJWTError, ValueError, OverflowError, RecursionError):
-            raise InvalidApiKeyError(_REFUSED) from None  # the cause repeats parts of the token
+        claims: Mapping[str, Any] = jwt.decode(
+            token,
+            self._key(jwt.get_unverified_header(token).get("kid")),
+            algorithms=config.algorithms,
+            audience=config.audience,
+            issuer=config.issuer,
+            leeway=_LEEWAY_S,
+            options={"require": ["exp", "iss", "aud", "sub", config.tenant_claim]},
+        )
         return claims
 
     def _key(self, key_id: str | None) -> jwt.PyJWK:
@@ -119,10 +117,7 @@ class TokenVerifier:
 
     def _principal(self, claims: Mapping[str, Any]) -> Principal:
         config = self._config
-        try:
-            tenant = _TENANT.validate_python(claims[config.tenant_claim], strict=True)
-        except ValidationError:
-            raise InvalidApiKeyError(_REFUSED) from None
+        tenant = _TENANT.validate_python(claims[config.tenant_claim], strict=True)
         scopes = frozenset[str](config.scopes)
         if config.scopes_claim is not None:
             scopes &= _names(claims.get(config.scopes_claim))

@@ -37,6 +37,7 @@ GRACE_S = 24 * 3600.0
 Row = TypeVar("Row", KeyRecord, Tenant)
 _COPY_NAME = "access.copy.sqlite"
 _BUSY_TIMEOUT_S = 5.0
+_MOST_OWN_KEYS = 1000  # of a tenant whose own keys make more: each is in the memory of every replica
 _NEWS_WAIT_S = 1.0
 _LOOK_PERIOD_S = 0.05  # the command line writes beside the store's owner, so only the file shows changes
 _SCHEMA = """
@@ -95,12 +96,15 @@ class KeyStore:
         """Makes a key. The witness is told of the key before it counts; if it raises, nothing is changed.
 
         Raises:
+            InvalidRequestError: The issuer manages this tenant alone, which has as many keys as it can make.
             InsufficientScopeError: The issuer does not hold all that the key would.
         """
         issued = issue(terms, self._clock(), shared_by(issuer))
         key = issued.key
         check_grant(issuer, key)
         with self._change() as version:
+            if EVERY_TENANT not in issuer.scopes:
+                self._check_number(key.tenant)
             self._db.execute(
                 "INSERT INTO keys (id, tenant, version, record) VALUES (?, ?, ?, ?)",
                 (key.id, key.tenant, version, msgspec.json.encode(key)),
@@ -323,6 +327,12 @@ class KeyStore:
     def _now_version(self) -> int:
         """Returns the time as a version, so that a store which begins again does not repeat versions."""
         return int(self._clock() * 1e6)
+
+    def _check_number(self, tenant: str) -> None:
+        (held,) = self._db.execute("SELECT count(*) FROM keys WHERE tenant = ? AND NOT revoked", (tenant,)).fetchone()
+        if held >= _MOST_OWN_KEYS:
+            message = f"This tenant has {held} keys: revoke some, or ask an operator with the scope `keys` for more."
+            raise InvalidRequestError(message, code="over_limit")
 
     def _key(self, key_id: str, issuer: Principal) -> KeyRecord:
         row = self._db.execute("SELECT record FROM keys WHERE id = ? AND NOT revoked", (key_id,)).fetchone()

@@ -168,6 +168,21 @@ def test_a_tenants_admin_sees_and_changes_only_its_own_keys(opened: Opened) -> N
     assert store.create(RED, OWN).key.tenant == "red"
 
 
+def test_a_tenants_own_keys_make_a_thousand_and_an_operator_any_number(opened: Opened) -> None:
+    store = opened(None)
+    for _ in range(999):
+        store.create(KeyTerms(tenant="red"), OWN)
+    last = store.create(KeyTerms(tenant="red"), OWN)
+    with pytest.raises(InvalidRequestError, match="1000 keys"):
+        store.create(KeyTerms(tenant="red"), OWN)
+    store.create(KeyTerms(tenant="red"))
+    store.revoke(last.key.id)
+    with pytest.raises(InvalidRequestError, match="1000 keys"):
+        store.create(KeyTerms(tenant="red"), OWN)
+    store.revoke(store.keys(OWN)[0].id)
+    assert store.create(KeyTerms(tenant="red"), OWN).key in store.keys(OWN)
+
+
 def test_a_new_secret_of_a_stronger_key_is_not_handed_out(opened: Opened) -> None:
     store = opened(None)
     admin = store.create(KeyTerms(tenant="red", scopes=("infer", "keys")))

@@ -27,6 +27,8 @@ from serve.stream.line import PASS, Stage
 from serve.stream.stages import Rename, TokenIds, Without
 
 DRAFTS_HEADER = "x-specgate-drafts"
+# Of two members of one name they take the last, as the gateway does, or none. RapidJSON and gjson take the first.
+_TAKE_THE_LAST = frozenset({"vllm", "sglang", "llamacpp", "trtllm", "tgi", "sim"})
 WITHOUT_USAGE = Without(usage=True)
 # By whether the client may see the reports on drafts, and whether usage is wanted behind it.
 _FOR_CLIENTS = {
@@ -89,6 +91,7 @@ class OutgoingRequests:
         self._reports = reports
         self._salts = CacheSalts(config.access)
         self._raw = raw_pools(config)
+        self._named_once: frozenset[tuple[str, str]] = frozenset()
         self._pass_headers = config.requests.pass_headers
         self._pools: Mapping[tuple[str, str], _Pool] = {
             (name, pool_name): _Pool(
@@ -117,7 +120,9 @@ class OutgoingRequests:
 
     def adopt(self, facts: Iterable[PoolFacts]) -> None:
         """Takes what is known of the pools' engines now."""
-        self._salts.adopt(facts)
+        known = tuple(facts)
+        self._salts.adopt(known)
+        self._named_once = frozenset((each.model, each.pool) for each in known if each.engine not in _TAKE_THE_LAST)
 
     def salt(self, request: RoutedRequest, pool: str) -> str:
         """Returns the salt under which a pool's engines cache a request's prompt; empty for the one that all share."""
@@ -148,8 +153,10 @@ class OutgoingRequests:
             )
         )
         salt = self.salt(request, candidate.pool) if self._salts.is_on else ""
-        if xargs or asks_usage or pool.served_name or pool.reasoning_field or raw or asks_ids or salt:
+        once = (model, candidate.pool) in self._named_once
+        if xargs or asks_usage or pool.served_name or pool.reasoning_field or raw or asks_ids or salt or once:
             patch = patch.copy()
+            patch.once = once
             if salt:
                 add_salt(patch, request, salt)
             if raw:

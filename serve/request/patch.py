@@ -34,14 +34,18 @@ class BodyPatch:
     Members keep their order and values their bytes, but for those that are changed. A patch that only adds members
     leaves all the rest as it is, and where it is. No step takes longer than reading the body once, so that a long one
     is patched in a thread and nobody else waits.
+
+    Attributes:
+        once: Of several members of one name only the last stays, which the gateway has read.
     """
 
-    __slots__ = ("_added", "_dropped", "_nulls", "_reasoning", "_set")
+    __slots__ = ("_added", "_dropped", "_nulls", "_reasoning", "_set", "once")
 
     def __init__(self) -> None:
         self._added: dict[str, bytes] = {}
         self._set: dict[str, bytes] = {}
         self._dropped = self._nulls = _NONE
+        self.once = False
         self._reasoning: ReasoningField | None = None
 
     def __bool__(self) -> bool:
@@ -50,13 +54,14 @@ class BodyPatch:
     @property
     def reads(self) -> bool:
         """True if it does more than add members, so that bodies are read to apply it."""
-        return bool(self._set or self._dropped or self._nulls or self._reasoning)
+        return bool(self._set or self._dropped or self._nulls or self.once or self._reasoning)
 
     def copy(self) -> "BodyPatch":
         """Returns a patch of the same changes, to be given more."""
         other = BodyPatch.__new__(BodyPatch)
         other._added, other._set = self._added.copy(), self._set.copy()
-        other._dropped, other._nulls, other._reasoning = self._dropped, self._nulls, self._reasoning
+        other._dropped, other._nulls = self._dropped, self._nulls
+        other.once, other._reasoning = self.once, self._reasoning
         return other
 
     def add(self, name: str, value: bytes) -> None:
@@ -128,7 +133,8 @@ class BodyPatch:
             # A member of the body is looked for in the body: a copy of many bytes would hold everybody up.
             if holds(messages if isinstance(messages, bytes) else body, mark):
                 values["messages"] = _renamed(messages, self._reasoning, mark) or messages
-        if len(values) == len(members) and all([values.get(name) is value for name, value in members.items()]):
+        same = len(values) == len(members) and all([values.get(name) is value for name, value in members.items()])
+        if same and not self.once:
             return None
         parts: list[bytes | memoryview] = []
         for name, value in values.items():

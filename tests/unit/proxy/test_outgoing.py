@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from policies import Candidate, Decision, RequestFeatures
+from policies import Candidate, Decision, PoolFacts, RequestFeatures
 from serve.config.gateway import GatewayConfig
 from serve.proxy.outgoing import OutgoingRequests
 from serve.proxy.routed_request import Attribution, RoutedRequest
@@ -60,6 +60,17 @@ def test_a_plain_request_reaches_an_engine_as_the_very_same_bytes() -> None:
     asked = request()
     assert sent(pools(ENGINE), asked) is asked.body
     assert sent(pools(REMOTE), asked) is asked.body
+
+
+@pytest.mark.parametrize(("engine", "is_once"), [("vllm", False), ("ovms", True), (None, True)])
+def test_an_engine_that_may_take_the_first_of_two_members_gets_the_one_that_was_checked(
+    engine: str | None, is_once: bool
+) -> None:
+    there, asked = pools(REMOTE), request()
+    there.adopt([PoolFacts("m", "p", engine=engine)])
+    twice = b'{"model":"other","model":"m","lora_path":"evil","lora_path":null,"messages":[]}'
+    once = b'{"model":"m","lora_path":null,"messages":[]}'
+    assert sent(there, replace(asked, body=twice, parsed=parse(twice))) == (once if is_once else twice)
 
 
 def test_a_remote_engine_gets_its_own_name_and_answers_under_ours() -> None:

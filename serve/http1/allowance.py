@@ -43,6 +43,7 @@ class Allowance:
         max_buffered_bytes: Of requests' bodies; a body beyond that gets a 429, and so does one by which a single owner
             would hold more than half of that. One for which the process has no memory gets a 503.
         held_bytes: Of the bodies of all requests under way.
+        unsent_bytes: Of answers that clients do not take.
         owned_bytes: Of those whose owner is known, by owner.
         draining: Requests under way end, and each new one gets a 503 and ends its connection.
     """
@@ -51,8 +52,14 @@ class Allowance:
     max_buffered_bytes: int = 512 * 1024 * 1024
     retry_after_s: float = 2.0
     held_bytes: int = 0
+    unsent_bytes: int = 0
     owned_bytes: dict[str, int] = field(default_factory=dict)
     draining: bool = False
+
+    @property
+    def has_much_unsent(self) -> bool:
+        """True if answers that wait for their clients are as much as requests' bodies may be."""
+        return self.unsent_bytes > self.max_buffered_bytes
 
     def take(self, size_bytes: int, owner: str = "") -> GatewayError | None:
         """Counts bytes, or returns the error for their sender.

@@ -41,6 +41,7 @@ _BODY_BYTES_PER_S = 1024
 _BODY_TIMEOUT_S = 300.0  # for all of it, however fast it is
 _MAX_PIPELINED = 64  # requests that wait for the one before them; in one read there may be thousands
 _WRITE_TIMEOUT_S = 300.0  # for a client to take what was written
+_CROWDED_WRITE_TIMEOUT_S = 10.0  # the same for much of it, while too much waits for all clients
 _LINGER_S = 2.0  # closing while a rejected client still sends would make it lose our response
 _CHUNK, _LAST_CHUNK = b"%x\r\n%b\r\n", b"0\r\n\r\n"  # an empty one ends the message
 READ_AHEAD_BYTES = 256 * 1024  # of a body; its client waits while so much waits for the app
@@ -279,7 +280,11 @@ class RequestResponseCycle:
         elif self._framing is NO_BODY:
             data = b""
         if self._head:
-            self._wire.write(self._head + data)
+            if len(data) > READ_AHEAD_BYTES:  # joined, a whole answer would be there twice until its client has it
+                self._wire.write(self._head)
+                self._wire.write(data)
+            else:
+                self._wire.write(self._head + data)
             self._head = b""
             if self._framing is CHUNKED:
                 self.progress = IN_CHUNKS
@@ -343,6 +348,7 @@ class ServerProtocol(asyncio.Protocol):
         self._in_head = False
         self._deadline_timer: asyncio.TimerHandle | None = None
         self._write_timer: asyncio.TimerHandle | None = None
+        self._unsent_bytes = 0  # when the client took no more, until it has
 
         self._parser = RequestParser(self._begin)
         self._cycles: deque[RequestResponseCycle] = deque()  # the first is being served, the others wait
@@ -415,12 +421,18 @@ class ServerProtocol(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         self.drain = self._loop.create_future()
-        self._write_timer = self._loop.call_later(_WRITE_TIMEOUT_S, self._transport.abort)
+        self._unsent_bytes = self._transport.get_write_buffer_size()
+        self._allowance.unsent_bytes += self._unsent_bytes
+        crowded = self._unsent_bytes > READ_AHEAD_BYTES and self._allowance.has_much_unsent
+        timeout_s = _CROWDED_WRITE_TIMEOUT_S if crowded else _WRITE_TIMEOUT_S
+        self._write_timer = self._loop.call_later(timeout_s, self._transport.abort)
 
     def resume_writing(self) -> None:
         if self.drain is not None and not self.drain.done():
             self.drain.set_result(None)
         self.drain = None
+        self._allowance.unsent_bytes -= self._unsent_bytes
+        self._unsent_bytes = 0
         if self._write_timer is not None:
             self._write_timer.cancel()
         self._write_timer = None

@@ -11,6 +11,7 @@ import httptools
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.clock import LoopClock
 
 from serve.http1.allowance import Allowance
 from serve.http1.asgi import DIRECT
@@ -31,6 +32,7 @@ class Socket:
 
     def __init__(self) -> None:
         self.sent = b""
+        self.last = b""
         self.closed = False
         self.reading = True
 
@@ -42,6 +44,7 @@ class Socket:
     def write(self, data: bytes) -> None:
         assert not self.closed
         self.sent += data
+        self.last = data
 
     def close(self) -> None:
         self.closed = True
@@ -53,6 +56,9 @@ class Socket:
 
     def can_write_eof(self) -> bool:
         return False
+
+    def get_write_buffer_size(self) -> int:
+        return len(self.sent)
 
     def pause_reading(self) -> None:
         self.reading = False
@@ -404,6 +410,38 @@ async def test_a_client_that_does_not_read_stops_the_app_and_one_that_sends_too_
         await asyncio.sleep(0)
     assert sent == 100
     protocol.connection_lost(None)
+
+
+async def test_a_long_answer_is_written_as_it_is_and_not_a_second_time_behind_its_head() -> None:
+    body = b"x" * (READ_AHEAD_BYTES + 1)
+
+    async def whole(_: Any, __: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"%d" % len(body))]})
+        await send({"type": "http.response.body", "body": body})
+
+    socket = await converse([HELLO], whole)
+    assert socket.last is body
+    assert responses_in(socket.sent) == [(200, body)]
+
+
+@pytest.mark.asyncio(loop_scope="function")
+@pytest.mark.parametrize(("takes", "seconds", "closed"), [(False, 11, True), (True, 11, False), (False, 9, False)])
+async def test_where_clients_leave_much_unread_whoever_takes_nothing_of_a_long_answer_loses_it_soon(
+    clock: LoopClock, takes: bool, seconds: float, closed: bool
+) -> None:
+    allowance, sockets = Allowance(max_buffered_bytes=READ_AHEAD_BYTES), (Socket(), Socket(), Socket())
+    protocols = [ServerProtocol(Apps({}, echo), set(), set(), allowance) for _ in sockets]
+    for socket, protocol, size in zip(sockets, protocols, (READ_AHEAD_BYTES, READ_AHEAD_BYTES + 1, 9), strict=True):
+        protocol.connection_made(socket)  # type: ignore[arg-type]
+        protocol.write(b"x" * size)
+        protocol.pause_writing()
+    if takes:
+        protocols[1].resume_writing()
+    await clock.advance(seconds)
+    assert [socket.closed for socket in sockets] == [False, closed, False]
+    for protocol in protocols:
+        protocol.connection_lost(None)
+    assert allowance.unsent_bytes == 0
 
 
 async def test_while_requests_wait_on_a_connection_no_more_are_read() -> None:

@@ -19,6 +19,13 @@ def test_a_refusal_that_clients_can_read_passes_byte_for_byte(body: bytes) -> No
     assert readable_refusal(400, HTML, body) == (HTML, body)
 
 
+@pytest.mark.parametrize("around", ['{"error":{"message":"%s"}}', "<p>%s</p>"])
+def test_a_refusal_tells_no_address_in_the_engines_memory(around: str) -> None:
+    said = "cannot identify image file <_io.BytesIO object at 0x7a95e299e750>, and not 0x10"
+    _, readable = readable_refusal(400, HTML, (around % said).encode())
+    assert b"image file <_io.BytesIO object>, and not 0x10" in readable
+
+
 @pytest.mark.parametrize(
     ("status", "body", "kind", "message"),
     [

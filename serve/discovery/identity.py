@@ -1,11 +1,13 @@
 """The identity of an engine over time: whether it is still what its pool's facts say. Pure."""
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
 from policies.facts import UNKNOWN, common, method_of
 from serve.discovery.reading import EngineMetrics, Findings, facts_of, is_same
 
+_VERSION = "engine_version"
 _SAME = ("served_names", "root", "max_model_len", "speculates", "draft_length")  # beside the facts
 _MOST_ASKED = 32
 PERIOD_S = 5.0
@@ -90,9 +92,12 @@ class EngineIdentity:
         if self._first is None:
             self._first = seen if findings else None
             self.facts = _corrected(self._stated, findings)
-        elif all(seen.get(name) == value for name, value in self._first.items()):
+        elif not (differs := {name for name, value in self._first.items() if seen.get(name) != value}):
             self.facts = _corrected(self._stated, findings)
             self.told = "it was away or restarted, and is what it was before" if restarted else self.told
+        elif differs == {_VERSION} and _VERSION in seen:
+            self.facts = {**_corrected(self._stated, findings), _VERSION: seen[_VERSION]}
+            self.told = "it is another version than before"
         else:
             self.facts = facts_of(findings)
             happened = "tells less than before" if self._is_silent else "is another engine than before"
@@ -110,11 +115,17 @@ class EngineIdentity:
 def agreed(identities: Mapping[str, EngineIdentity], stated: Mapping[str, Any]) -> tuple[list[str], Mapping[str, Any]]:
     """Returns the addresses of a pool that may be used, and the facts that hold for all of them.
 
-    An engine that is something else is left out as long as another one is what the configuration says.
+    An engine that is something else is left out as long as another one is what the configuration says, but for its
+    version. Of versions, that of the most engines serves: a pool that is upgraded one by one keeps half of its own.
     """
     facts = {url: identity.facts for url, identity in identities.items() if identity.facts is not None}
-    if true := [url for url, each in facts.items() if each == stated]:
-        return true, stated
+    said = {**stated, _VERSION: None}
+    true = {url: each.get(_VERSION) for url, each in facts.items() if {**each, _VERSION: None} == said}
+    if true:
+        count, now = Counter(true.values()), stated.get(_VERSION)
+        most = max(count, key=lambda version: (count[version], version == now))
+        urls = [url for url, version in true.items() if version == most]
+        return urls, stated if most == now else facts[urls[0]]
     return list(facts), NOTHING_KNOWN | common(list(facts.values())) if facts else stated
 
 

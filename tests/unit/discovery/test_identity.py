@@ -133,7 +133,7 @@ def test_an_engine_that_does_not_tell_its_start_is_asked_again_and_used_meanwhil
     happened = []
     for look in (3, 4):
         asked(identity, unseen, told(engine_version="0.33.0"), look * ASK_PERIOD_S)
-        assert identity.facts == {"engine": "vllm", "engine_version": "0.33.0", "method": "none"}
+        assert identity.facts == {**STATED, "engine_version": "0.33.0"}
         happened.append(bool(identity.told))
     assert happened == [True, False], "it is told once"
     asked(identity, unseen, told(), 5 * ASK_PERIOD_S)
@@ -206,6 +206,27 @@ def test_a_pool_whose_engines_are_all_others_is_what_they_agree_in() -> None:
     asked(other, metrics(started=2.0, drafts=True), told(drafts=True, engine_version="0.33.0"))
     common = {"engine": "vllm", "engine_version": None, "method": "unknown"}
     assert agreed({"a": one, "b": other}, STATED) == (["a", "b"], common)
+
+
+@pytest.mark.parametrize("place", ["at the same address", "at another one"])
+@pytest.mark.parametrize("count", [2, 3, 8])
+def test_a_pool_that_is_upgraded_one_by_one_never_idles_more_than_half(count: int, place: str) -> None:
+    identities = {str(number): known_engine() for number in range(count)}
+    for number in range(count):
+        new = identities[str(number)] if place == "at the same address" else EngineIdentity(STATED, is_new=True)
+        identities[str(number)] = new
+        asked(new, metrics(started=2.0), told(engine_version="0.33.0"))
+        used, facts = agreed(identities, STATED)
+        assert 2 * len(used) >= count
+        versions = {"0.33.0" if int(url) <= number else "0.32.0" for url in used}
+        assert [facts] == [{**STATED, "engine_version": version} for version in versions]
+
+
+def test_engines_that_are_more_than_another_version_never_outvote_one_that_is_as_stated() -> None:
+    identities = {str(number): known_engine() for number in range(5)}
+    for number in range(1, 5):
+        asked(identities[str(number)], metrics(2.0, drafts=True), told(drafts=True, engine_version="0.33.0"))
+    assert agreed(identities, STATED) == (["0"], STATED)
 
 
 def test_a_pool_of_which_no_engine_is_known_has_none() -> None:

@@ -89,7 +89,7 @@ class GuardedPath:
         self._reports = Reports(telemetry, sink, found)
         self._models = models
         self.resumes = Resumes(attempts, models, telemetry.metrics)
-        self.stalls = Stalls(models, telemetry.metrics)
+        self.stalls = Stalls(models, attempts.has_other, telemetry.metrics)
 
     async def respond(self, exchange: Exchange, request: RoutedRequest) -> None:
         """Sends the response, made of one attempt or several.

@@ -248,6 +248,11 @@ class Attempts:
             left.append(slot.candidate)
         return bool(left)
 
+    def has_other(self, request: RoutedRequest) -> bool:
+        """Returns whether a request may go to several engines."""
+        model, candidates = request.decision.model, request.decision.candidates
+        return len(candidates) > 1 or any(self._pools[model, each.pool].replicas > 1 for each in candidates)
+
     def resumes(self, request: RoutedRequest, candidate: Candidate) -> bool:
         """Returns whether a candidate's engines go on with an answer to a request that broke."""
         return self._outgoing.resumes(request, candidate)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from serve.config.pool import ModelConfig
@@ -23,12 +23,13 @@ class _Watched:
     """A stream.
 
     Attributes:
+        request: It answers this.
         silence_s: At the last look.
         longest_s: Of its silences, those that were seen.
     """
 
+    request: RoutedRequest
     response: UpstreamResponse
-    model: str
     silence_s: float = 0.0
     longest_s: float = 0.0
 
@@ -47,11 +48,15 @@ class _Watched:
 class Stalls:
     """Gives up streams whose engine has stalled, so that somebody goes on with them; a share of all, and no more.
 
-    A stream is given up before another engine is asked: no client has two that write.
+    A stream is given up before another engine is asked: no client has two that write. `has_other` returns whether a
+    request has another engine than that of its answer.
     """
 
-    def __init__(self, models: Mapping[str, ModelConfig], metrics: Metrics) -> None:
+    def __init__(
+        self, models: Mapping[str, ModelConfig], has_other: Callable[[RoutedRequest], bool], metrics: Metrics
+    ) -> None:
         self._models = models
+        self._has_other = has_other
         self._count = metrics.counter(
             "specgate_stalled_streams_total",
             "Streams whose engine stalled: given up, or kept because too many were",
@@ -63,27 +68,28 @@ class Stalls:
         self._timer: asyncio.TimerHandle | None = None
 
     def watch(self, request: RoutedRequest, attempt: Attempt) -> None:
-        """Watches a stream, if another candidate can go on with it."""
+        """Watches a stream, if it can go on elsewhere."""
         model, guard = request.decision.model, self._models[request.decision.model].guard
-        other = len(request.decision.candidates) > 1
-        if not (attempt.response.is_stream and other and guard.stall_s and guard.heals):
+        if not (attempt.response.is_stream and guard.stall_s and guard.heals):
             return
         if attempt.ids is None and (request.guarded or obstacle(request.features, exact=False)):
             return
         self._saved[model] = min(self._saved[model] + guard.stall_share, _MOST_SAVED)
-        self._watched.append(_Watched(attempt.response, model))
+        self._watched.append(_Watched(request, attempt.response))
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(TICK_S, self._look)
 
     def _look(self) -> None:
         self._watched = [each for each in self._watched if not each.response.left]
         self._timer = asyncio.get_running_loop().call_later(TICK_S, self._look) if self._watched else None
-        stalled = [each for each in self._watched if each.improbable(self._models[each.model].guard.stall_s)]
-        for each in stalled:
-            may = self._saved[each.model] >= 1
-            self._count(each.model, "given_up" if may else "kept").inc()
+        for each in self._watched:
+            model = each.request.decision.model
+            if not (each.improbable(self._models[model].guard.stall_s) and self._has_other(each.request)):
+                continue
+            may = self._saved[model] >= 1
+            self._count(model, "given_up" if may else "kept").inc()
             if may:
-                self._saved[each.model] -= 1
+                self._saved[model] -= 1
                 each.response.give_up()
             else:
                 each.longest_s = each.silence_s  # counted once

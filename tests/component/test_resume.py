@@ -80,6 +80,7 @@ def two(
     accounts: AnyAccounts = NULL_ACCOUNTS,
     configured: str = "",
     pool: Mapping[str, Any] | None = None,
+    together: bool = False,
     **guard: Any,
 ) -> Iterator[Two]:
     telemetry = Telemetry({})
@@ -94,7 +95,7 @@ def two(
         markers = FAMILIES[grammar]
         more: Any = {"thinking": thinking, "per_chunk": per_chunk, "tells_ids": tells_ids}
         pair = [TokenModel({}, grammar, markers, **more) for _ in range(2)]
-        gateway = resuming(*pair, configured or grammar, guard, thinking, telemetry, accounts, pool)
+        gateway = resuming(*pair, configured or grammar, guard, thinking, telemetry, accounts, pool, together=together)
         stack, judged = await resources.enter_async_context(gateway)
         return Two(*pair, QWEN if grammar == "qwen3_coder" else KIMI, stack, judged, telemetry, run)
 
@@ -599,10 +600,13 @@ def test_a_plain_stream_that_nobody_goes_on_with_ends_in_an_error(plain: Two) ->
     assert 'specgate_resumes_total{model="m",outcome="error",reason="resumed"}' in metrics_of(plain)
 
 
+@pytest.mark.parametrize("together", [True, False])
 @pytest.mark.parametrize("tools", [True, False])
-def test_a_stream_whose_engine_stalls_goes_on_elsewhere(monkeypatch: pytest.MonkeyPatch, tools: bool) -> None:
+def test_a_stream_whose_engine_stalls_goes_on_elsewhere(
+    monkeypatch: pytest.MonkeyPatch, tools: bool, together: bool
+) -> None:
     monkeypatch.setattr(stalls, "TICK_S", 0.01)
-    with two(stall_s=0.2) as pair:
+    with two(stall_s=0.2, together=together) as pair:
         pair.say(QWEN, TokenFault("hang", 60))
         got = pair.ask(stream=True, **({} if tools else {"tools": None}))
         assert (got.end, got.faults) == (End.COMPLETE, [])

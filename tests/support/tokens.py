@@ -63,6 +63,8 @@ async def resuming(
     telemetry: Telemetry | None = None,
     accounts: AnyAccounts = NULL_ACCOUNTS,
     pool: Mapping[str, Any] | None = None,
+    *,
+    together: bool = False,
     **more: Any,
 ) -> AsyncIterator[tuple[Stack, list[AttemptResult]]]:
     """A stack whose speculative pool is the first model, and whose standard pool is the second one.
@@ -76,6 +78,7 @@ async def resuming(
         telemetry: Keeps the metrics.
         accounts: Count what is used.
         pool: Further configuration of both pools.
+        together: They are two addresses of one pool.
         more: Further configuration.
     """
     judged: list[AttemptResult] = []
@@ -84,9 +87,12 @@ async def resuming(
         engine.script = script
         await engine.listen()
     facts = {"speculative": SPECULATES, "standard": KNOWN}
+    urls = [[engine.url] for engine in engines]
+    if together:
+        facts, urls = {"standard": KNOWN}, [[engine.url for engine in engines]]
     pools = {
-        name: {"kind": "remote", "url": engine.url, "facts": facts[name], **(pool or {})}
-        for name, engine in zip(facts, engines, strict=True)
+        name: {"kind": "remote", "urls": each, "facts": facts[name], **(pool or {})}
+        for name, each in zip(facts, urls, strict=True)
     }
     model = {"family": "sim", "grammar": grammar, "pools": pools, "guard": dict(guard or {}), "thinking": thinking}
     config = {
@@ -95,7 +101,10 @@ async def resuming(
         "quarantine": {"reference_share": 0},
         **more,
     }
-    routes = {("m", name): RemotePool(Endpoint(str(pool["url"]), None), {}) for name, pool in pools.items()}
+    routes = {
+        ("m", name): RemotePool([Endpoint(url, None) for url in each], {})
+        for name, each in zip(facts, urls, strict=True)
+    }
     try:
         async with running(config, {}, routes, telemetry, judged.append, accounts) as stack:
             yield stack, judged

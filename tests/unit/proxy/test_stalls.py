@@ -36,16 +36,15 @@ class Stream:
         self.left = self.given_up = True
 
 
-def stalls(**guard: Any) -> tuple[Stalls, Metrics]:
+def stalls(*, has_other: bool = True, **guard: Any) -> tuple[Stalls, Metrics]:
     pool = {"kind": "remote", "url": "http://127.0.0.1:1", "facts": {"engine": "vllm"}}
     config = GatewayConfig.parse({"models": {"m": {"family": "sim", "guard": guard, "pools": {"standard": pool}}}})
     metrics = Metrics()
-    return Stalls(config.models, metrics), metrics
+    return Stalls(config.models, lambda _: has_other, metrics), metrics
 
 
 def watch(each: Stalls, stream: Stream) -> None:
-    decision = SimpleNamespace(model="m", candidates=(1, 2))
-    request = SimpleNamespace(decision=decision, guarded=True)
+    request = SimpleNamespace(decision=SimpleNamespace(model="m"), guarded=True)
     each.watch(cast(RoutedRequest, request), cast(Attempt, SimpleNamespace(response=stream, ids=[])))
 
 
@@ -91,7 +90,7 @@ async def test_no_more_streams_are_given_up_than_their_share(clock: LoopClock) -
     assert b'specgate_stalled_streams_total{model="m",outcome="kept"} 17.0' in metrics.exposition()
 
 
-@pytest.mark.parametrize("guard", [{"stall_s": 0}, {"mode": "off"}, {"reruns": 0}])
+@pytest.mark.parametrize("guard", [{"stall_s": 0}, {"mode": "off"}, {"reruns": 0}, {"has_other": False}])
 async def test_nothing_is_given_up_with_which_nobody_goes_on(clock: LoopClock, guard: dict[str, Any]) -> None:
     watched, _ = stalls(**guard)
     stream = Stream()

@@ -555,9 +555,7 @@ def first_choice(chunk: Mapping[str, Any]) -> Mapping[str, Any]:
     """Returns the first choice of a chunk; an empty one if there is none: a foreign engine may send anything."""
     choices = chunk.get("choices")
     choice = choices[0] if isinstance(choices, list) and choices else None
-    if not isinstance(choice, dict) or not isinstance(choice.get("delta"), dict | None):
-        return {}
-    return choice if isinstance(choice.get("finish_reason"), str | None) else {}
+    return choice if isinstance(choice, dict) and isinstance(choice.get("delta"), dict | None) else {}
 
 
 def given_up(chunk: Mapping[str, Any], choice: Mapping[str, Any]) -> EngineError | None:

@@ -212,8 +212,10 @@ def tells_ids(model: ModelConfig, pool: PoolConfig) -> bool:
 
 
 def goes_on(model: ModelConfig, pool: PoolConfig) -> bool:
-    """Returns whether plain answers may be gone on with in a pool: its engines know what tokens a text is."""
-    return pool.kind != "sim" and engine_of(pool) == "vllm" and model.guard.resumes_plain
+    """Returns whether plain answers may be gone on with in a pool: its engines may know what tokens a text is. One of
+    which nobody has said what it is can be asked.
+    """
+    return engine_of(pool) in ("vllm", "remote") and model.guard.resumes_plain
 
 
 def _may_be_cut(pool: _Pool, request: RoutedRequest) -> bool:

@@ -636,6 +636,12 @@ def test_reasoning_that_nobody_knows_how_to_write_is_not_gone_on_with(grammar: s
         assert 'specgate_resumes_total{model="m",outcome="error",reason="reasoning"}' in metrics_of(pair)
 
 
+def test_an_engine_of_which_nothing_is_known_is_asked_to_go_on_with_a_plain_stream() -> None:
+    with two(pool={"facts": {}}) as pair:
+        pair.say("Some words, and more.", TokenFault("die", 10))
+        assert pair.ask(stream=True, tools=None).text == "Some words, and more."
+
+
 def test_text_of_a_model_that_nobody_knows_is_gone_on_with() -> None:
     with two(configured="none") as pair:
         pair.say("Some words, and more.", TokenFault("die", 10))

@@ -300,7 +300,7 @@ class TestLog:
         async with traced(failing, failing, config(telemetry={"log_requests": 0.0})) as (url, _):
             await post(url, {**CHAT, "stream": True})
         (line,) = lines()
-        assert (line["status"], line["faults"]) == (200, ["speculative: engine_error"])
+        assert (line["status"], line["faults"]) == (200, ["speculative: engine_error", *["standard: engine_error"] * 2])
 
     async def test_a_request_that_was_sent_twice_is_told(self, lines: Any) -> None:
         settings = config(telemetry={"log_requests": 0.0})

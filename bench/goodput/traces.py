@@ -120,14 +120,15 @@ def cache_aware(kept_tokens: int) -> Choice:
 class Ours:
     """The gateway's own choice, `routing: prefix`; it is told when answers begin and end.
 
-    Of several gateways, each request comes to one by chance. Every second they tell each other what they have sent.
+    Of several gateways, each request comes to one by chance. Every second they tell each other what they have sent, or
+    never.
     """
 
-    def __init__(self, kept_tokens: int, gateways: int = 1) -> None:
+    def __init__(self, kept_tokens: int, gateways: int = 1, *, silent: bool = False) -> None:
         self._slots: dict[str, int] = {}
         self._gateways = [PrefixPlacement(lambda: self._slots, lambda _: kept_tokens) for _ in range(gateways)]
         self._chance = Random(1)
-        self._exchange_s = 0.0
+        self._exchange_s = sys.maxsize if silent else 0.0
         self._events: list[tuple[float, int, Callable[[], object]]] = []
         self._numbers = count()
 
@@ -169,6 +170,7 @@ CHOICES: Mapping[str, Callable[[int], Choice]] = {  # by how many tokens of prom
     "prefix (ours)": Ours,
     "of 2 gateways": partial(Ours, gateways=2),
     "of 4 gateways": partial(Ours, gateways=4),
+    "of 2, silent": partial(Ours, gateways=2, silent=True),
     "clairvoyant": clairvoyant,
 }
 

@@ -150,7 +150,8 @@ class RateLimitsConfig:
             set it to what engines really allow.
         output_cap: The same for models that are not in `output_caps`.
         tokens_per_image: Reserved for each image.
-        store: Shares the limits among clusters; None: they are this cluster's own.
+        store: Shares the limits among clusters, and what `routing: prefix` knows among gateways without Ray; None: they
+            are this cluster's own.
     """
 
     __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid"}

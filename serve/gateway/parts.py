@@ -141,11 +141,18 @@ def load_of(config: GatewayConfig, policy: Policy, gateways: int, metrics: Metri
 
 
 def shared_load(config: GatewayConfig, load: AnyLoad, pools: Mapping[PoolKey, Pool]) -> Part:
-    """Returns the part that shares the load, and what tenants were given, with the other gateway replicas."""
+    """Returns the part that shares the load, and what tenants were given, with the other gateway replicas; outside Ray
+    prompts alone, and only with a store.
+    """
     by_prefix = any(pool.routing == "prefix" for *_, pool in config.each_pool())
     if not (load.learns or by_prefix or config.access.mode != "off" or config.limits.reserved_slots):
         return OFF  # without tenants and reserved slots there is nothing to share fairly
-    return Part("load", run=SharedLoad(load, pools, connect_load(application())).run)
+    if not (by_prefix and config.rate_limits.store) or application() is not None:
+        return Part("load", run=SharedLoad(load, pools, connect_load(application())).run)
+    from serve.limits.store import RedisStore  # only here, as everybody else needs no client of Redis
+
+    store = RedisStore(config.rate_limits.store)
+    return Part("load", run=SharedLoad(load, pools, connect_load(None, store.tell)).run, close=store.close)
 
 
 def limits_of(config: GatewayConfig, gateways: int, metrics: Metrics) -> tuple[AnyAccounts, Part]:

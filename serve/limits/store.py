@@ -27,6 +27,7 @@ SCRIPT = (Path(__file__).parent / "store.lua").read_text()
 _TIMEOUT_S = 2.0
 _BATCH = 64  # limits in one call of the script, which holds up the calls of others
 _MONTH_S = 40 * 86400
+_MOST_TOLD, _TOLD_S = 64, 60  # messages that are kept, of up to 130 KB; six gateways send as many in ten seconds
 Found = TypeVar("Found")
 
 _decode = msgspec.msgpack.Decoder(list[tuple[float, float, float]]).decode
@@ -39,6 +40,7 @@ class RedisStore:
         self.clusters = config.clusters
         self._config = config
         self._book = book
+        self._heard: bytes | str = "0"
         self._script = script
         self._sha = sha1(script.encode(), usedforsecurity=False).hexdigest()
         trusted: dict[str, Any] = {} if config.ca_file is None else {"ssl_ca_certs": config.ca_file}
@@ -82,6 +84,24 @@ class RedisStore:
             pipeline.hvals(key)
         answers = await self._asked(_answers(pipeline))
         return {scope: sum(map(float, costs)) for scope, costs in zip(own, answers[2::3], strict=True)}
+
+    async def tell(self, sender: str, message: bytes) -> list[bytes]:
+        """Leaves a message to all with the same prefix, unless it is empty; returns theirs since the last call.
+
+        Raises:
+            SharedStateError: The store can't be reached. What is told again comes twice.
+        """
+        key = self._key("told", "prompts-v1")  # of the messages: an older gateway would not read them
+        pipeline = self._redis.pipeline(transaction=False)
+        if message:
+            pipeline.xadd(key, {"from": sender, "message": message}, maxlen=_MOST_TOLD, approximate=False)
+            pipeline.expire(key, _TOLD_S)
+        pipeline.xread({key: self._heard})
+        told = [each for _, each in (await self._asked(_answers(pipeline)))[-1] or ()]
+        entries = told[0] if told else []
+        if entries:
+            self._heard = entries[-1][0]
+        return [fields[b"message"] for _, fields in entries if fields[b"from"] != sender.encode()]
 
     async def describe(self) -> tuple[str, bool]:
         """Returns the server's name and version, and whether it forgets something when its memory is full.

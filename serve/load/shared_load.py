@@ -1,22 +1,25 @@
 """The load over all gateway replicas: the actor that they leave their figures with, and a replica's side of it.
 
 Figures of the load; what tenants were given in each pool, so that they share it by weight over all replicas; and which
-prompts engines were sent, so that a conversation is found again whichever replica it comes to.
+prompts engines were sent, so that a conversation is found again whichever replica it comes to. The latter gateways
+outside Ray tell each other as well, by a store.
 """
 
 import asyncio
 import logging
 import time
 from collections import defaultdict, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import NamedTuple
+
+import msgspec
 
 from serve.load.learned import LoadReport, PoolKey, total
 from serve.load.live_load import AnyLoad
 from serve.routing.fair_queue import QueueReport
 from serve.routing.pool import Pool, PoolReport
 from serve.routing.prefix_placement import newest
-from serve.shared.link import Link, link_to
+from serve.shared.link import Link, LocalLink, link_to
 from serve.shared.report import Acknowledgement, Pending, Register, Report, Reporter
 
 log = logging.getLogger("ray.serve.specgate.load")
@@ -82,6 +85,31 @@ def _wanted(pool: PoolKey, others: Sequence[Figures]) -> tuple[int, ...]:
     return tuple(map(sum, zip(*filter(None, wanted), strict=True)))
 
 
+Tell = Callable[[str, bytes], Awaitable[Sequence[bytes]]]
+_Sent = list[tuple[PoolKey, list[tuple[str, bytes]]]]
+_sent_in = msgspec.msgpack.Decoder(_Sent).decode
+
+
+class OutsideBoard(LoadBoard):
+    """The board of a gateway without Ray, which has its figures alone, but hears which prompts others have sent. `tell`
+    leaves a replica's message to them, if it is not empty, and returns theirs since it was called last.
+    """
+
+    def __init__(self, tell: Tell) -> None:
+        super().__init__()
+        self._tell = tell
+
+    async def _answer(self, report: Report[Figures, Figures]) -> Figures:
+        own: _Sent = [(key, list(pool.sent)) for key, pool in report.content.pools.items() if pool.sent]
+        told = await self._tell(report.replica, msgspec.msgpack.encode(own) if own else b"")
+        figures = await super()._answer(report)
+        sent = defaultdict[PoolKey, list[tuple[str, bytes]]](list)
+        for key, prompts in (each for message in told for each in _sent_in(message)):
+            sent[key] += prompts
+        pools = {key: pool._replace(sent=newest(sent[key])) for key, pool in figures.pools.items()}
+        return figures._replace(pools=pools)
+
+
 class SharedLoad:
     """One gateway replica's side of the board."""
 
@@ -119,6 +147,8 @@ class SharedLoad:
             pool.merge(others.pools.get(key, PoolReport()))
 
 
-def connect(application: str | None) -> Link:
-    """Returns a link to the board of a Serve application; see `link_to`."""
+def connect(application: str | None, tell: Tell | None = None) -> Link:
+    """Returns a link to the board of a Serve application; see `link_to`. Outside Ray, a gateway may `tell` others."""
+    if application is None and tell is not None:
+        return LocalLink(OutsideBoard(tell))
     return link_to(application, f"load-v{_VERSION}", LoadBoard)

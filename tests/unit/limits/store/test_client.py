@@ -21,7 +21,7 @@ CANARY = "canary-7f3a9"
 TOKENS = LimitId("tenant:a", "tokens")
 TERMS = LimitTerms(1.0, 30.0)
 NOVEMBER = "2026-11"
-RIGHTS = "+evalsha +script|load +info +get +set +hset +hdel +hmget +hgetall +hvals +expire +time"
+RIGHTS = "+evalsha +script|load +info +get +set +hset +hdel +hmget +hgetall +hvals +expire +time +xadd +xread"
 
 
 @pytest.fixture
@@ -36,6 +36,7 @@ async def works(store: RedisStore) -> bool:
     await store.exchange(Report("r", 1, Statement({TOKENS: Holding(TERMS)})), {})
     seats = LimitId("tenant:a", "concurrency")
     await store.exchange(Report("r", 2, Statement({seats: Holding(LimitTerms(0.0, 3.0))})), {})
+    assert await store.tell("r", b"told") == []
     return await store.spending({"tenant:a": 1.0}, NOVEMBER) == {"tenant:a": 1.0}
 
 

@@ -19,7 +19,6 @@ from serve.http1.turns import LONG_BYTES, LONG_HELD_BYTES, LONG_RAW_BYTES, besid
 from serve.proxy.attempts import Attempt
 from serve.proxy.exchange import Exchange
 from serve.proxy.headers import response_headers
-from serve.proxy.outgoing import WITHOUT_USAGE
 from serve.proxy.relay import line_of, send_stream
 from serve.stream.ending import INCOMPLETE, End, error_around, error_in
 from serve.stream.frame import Frame
@@ -150,12 +149,12 @@ class GuardedStream(Check):
 
     def _pass(self, frame: Frame) -> Sequence[Frame]:
         """Returns a frame that is not judged, but no `[DONE]`: something may have to go out before that."""
-        frames = () if self._is_hidden(frame) else self._end.feed(frame)
+        frames = () if self._is_hidden(frame.readable() or {}) else self._end.feed(frame)
         return [each for each in frames if not is_done(each.data() or b"")]
 
-    def _is_hidden(self, frame: Frame) -> bool:
-        """Returns whether a frame only tells the usage, which the guard has asked for and not the client."""
-        return not self._guard.wants_usage and not WITHOUT_USAGE.feed(frame)
+    def _is_hidden(self, chunk: Mapping[str, Any]) -> bool:
+        """Returns whether a chunk only tells the usage, which the guard has asked for and not the client."""
+        return chunk.get("choices") == [] and isinstance(chunk.get("usage"), dict) and not self._guard.wants_usage
 
     def _alter(self) -> None:
         """Notes that something went out that is not the engine's own."""
@@ -189,7 +188,7 @@ class GuardedStream(Check):
         if (error := error_in(chunk)) is not None:
             raise error
         allowed = self._guard.feed(chunk)
-        if self._is_hidden(frame):
+        if self._is_hidden(chunk):
             allowed = [each for each in allowed if each is not chunk]
         elif not allowed:
             self._hold(frame, len(frame.raw))

@@ -29,7 +29,6 @@ from serve.stream.stages import Rename, TokenIds, Without
 DRAFTS_HEADER = "x-specgate-drafts"
 # Of two members of one name they take the last, as the gateway does, or none. RapidJSON and gjson take the first.
 _TAKE_THE_LAST = frozenset({"vllm", "sglang", "llamacpp", "trtllm", "tgi", "sim"})
-WITHOUT_USAGE = Without(usage=True)
 # By whether the client may see the reports on drafts, and whether usage is wanted behind it.
 _FOR_CLIENTS = {
     (sees, wants): PASS if sees and wants else Without(drafts=not sees, usage=not wants)
@@ -196,7 +195,7 @@ class OutgoingRequests:
 
 def usage_for(wanted: bool) -> Stage:
     """Returns the stage that takes the usage out of a stream, unless it is wanted behind it."""
-    return PASS if wanted else WITHOUT_USAGE
+    return _FOR_CLIENTS[True, wanted]
 
 
 def _may_resume(request: RoutedRequest) -> bool:

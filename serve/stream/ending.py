@@ -74,7 +74,7 @@ def failed(words: str = "") -> EngineError:
 def error_in(chunk: Mapping[str, Any]) -> EngineError | None:
     """Returns the error that a chunk of any shape reports, in any member; None for a part of an answer."""
     choices = chunk.get("choices")
-    if choices and _is_usual(chunk, choices):
+    if _is_usual(chunk, choices):
         return None
     if choices is not None and not (isinstance(choices, list) and all([isinstance(each, dict) for each in choices])):
         return failed("a malformed chunk")
@@ -205,7 +205,7 @@ _MEMBERS, _MEMBERS_OF_CHOICE = frozenset(_Chunk.__struct_fields__), frozenset(_C
 
 def _is_usual(chunk: Mapping[str, Any], choices: Any) -> bool:
     """Returns whether a chunk of an answer has the members that all servers write, and no other."""
-    if type(choices) is not list or chunk.get("object") not in _OBJECTS or not _MEMBERS.issuperset(chunk):
+    if type(choices) is not list or chunk.get("object", _OBJECTS[0]) not in _OBJECTS or not _MEMBERS.issuperset(chunk):
         return False
     for choice in choices:  # noqa: SIM110 - any() with a generator would cost as much again
         if type(choice) is not dict or not _MEMBERS_OF_CHOICE.issuperset(choice):

@@ -302,6 +302,11 @@ class AttemptGuard:
         return bool(self._stream_defects)
 
     @property
+    def suspect(self) -> bool:
+        """True if anything was found."""
+        return self.failed or any([choice.defects for choice in self.choices.values()])
+
+    @property
     def hopeless(self) -> bool:
         """True if nothing can save this attempt."""
         return self.failed or any(choice.broken for choice in self.choices.values())

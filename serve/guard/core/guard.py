@@ -164,7 +164,8 @@ class Guard:
         chunks = self._feed_whole(chunk)
         if self._observing:
             return [chunk]
-        self._end_early()
+        if self._attempt.suspect:
+            self._end_early()
         return chunks
 
     def feed_text(self, place: TextPlace, text: str) -> str | None:

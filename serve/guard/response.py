@@ -6,7 +6,7 @@ guard itself fails to judge (`guard_fault`) passes or is an error, as `unjudged`
 """
 
 import logging
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any
 
 from serve.config.pool import ModelConfig
@@ -21,12 +21,13 @@ from serve.proxy.exchange import Exchange
 from serve.proxy.headers import response_headers
 from serve.proxy.relay import line_of, send_stream
 from serve.stream.ending import INCOMPLETE, End, error_around, error_in
-from serve.stream.frame import Frame
+from serve.stream.frame import Frame, FrameTemplate
 from serve.stream.line import Check
 from serve.telemetry.request_log import log_fault
 
 log = logging.getLogger("ray.serve.specgate.guard")
 
+_MOST_AT_ONCE = 512  # texts, before the guard gets them
 _OPEN = GuardState.OPEN  # compared for every token, and an attribute of an enum is slow to look up
 
 
@@ -77,6 +78,10 @@ class GuardedStream(Check):
         # As long as all that went out is the engine's own, the rest can follow should the guard fail.
         self._verbatim = not guard.verdicts and guard.settings.unjudged == "pass"
         self._waiting: list[Frame] = []
+        self._run: list[str] = []  # texts of which the guard need not know yet: all went the way of the one before
+        self._like: FrameTemplate | None = None  # of the run's frames
+        self._breaks: Callable[[str], object]  # finds what ends it
+        self._passes = False  # its texts go out, and are not held
         self.ending: list[dict[str, Any]] = []
         self.failure: GatewayError | None = None
 
@@ -87,23 +92,24 @@ class GuardedStream(Check):
 
     def feed(self, frame: Frame) -> Sequence[Frame]:
         """Returns the frames that may go out now."""
-        guard = self._guard
+        template, text = frame.template, frame.text
         if not self._judging:
             return self._pass(frame) if self.passing else ()
         self._fed_bytes += len(frame.raw)
         passed: Sequence[Frame] = ()
         try:
-            if (template := frame.template) is None or (ready := guard.feed_text(template.place, frame.text)) is None:
-                passed = self._parse(frame)
-            elif ready == frame.text:
-                passed = (frame,)
-            elif ready:
-                passed = (frame.with_text(ready),)
-                self._alter()
+            if (
+                template is None
+                or template is not self._like
+                or self._breaks(text) is not None
+                or len(self._run) == _MOST_AT_ONCE
+            ):
+                passed = self._judge(frame)
             else:
-                self._hold(frame, len(frame.text))
-            if guard.over or (guard.state is not _OPEN and not guard.awaits_usage):
-                self.over = True
+                self._run.append(text)
+                if self._passes:
+                    return (frame,)
+                self._hold(frame, len(text))
         except EngineError as error:
             self.finish_attempt(error)
         except BaseException:  # noqa: BLE001 - logged, reported, and as configured the client's error
@@ -113,12 +119,33 @@ class GuardedStream(Check):
                 passed = (*waiting, *self._pass(frame))
         return passed
 
+    def _judge(self, frame: Frame) -> Sequence[Frame]:
+        """Feeds a frame to the guard, which has had all before it."""
+        guard, template, text = self._guard, frame.template, frame.text
+        passed: Sequence[Frame] = ()
+        self._end_run()
+        if template is None or (ready := guard.feed_text(template.place, text)) is None:
+            passed = self._parse(frame)
+        elif ready == text:
+            passed = (frame,)
+            self._begin_run(template, passes=True)
+        elif ready:
+            passed = (frame.with_text(ready),)
+            self._alter()
+        else:
+            self._hold(frame, len(text))
+            self._begin_run(template, passes=False)
+        if guard.over or (guard.state is not _OPEN and not guard.awaits_usage):
+            self.over = True
+        return passed
+
     def finish_attempt(self, failure: EngineError | None = None) -> None:
         """Ends the attempt, with the engine's fault if that ended the stream; does nothing if it is over already."""
         if self._guard.state is GuardState.OPEN:
             self.failure = failure
             self.over = True
             try:
+                self._end_run()
                 if failure is None or self._done:
                     self.ending = self._guard.finish(done=self._done)
                 else:
@@ -133,6 +160,19 @@ class GuardedStream(Check):
     def last(self) -> list[Frame]:
         """The frames that end the client's stream, but for its `[DONE]`."""
         return self._waiting if self.passing else [*map(Frame.of, self.ending)]
+
+    def _begin_run(self, template: FrameTemplate, *, passes: bool) -> None:
+        """Notes how the next frames go that are like the last one, as far as that can be told without the guard."""
+        breaks = self._guard.breaks(template.place)
+        if breaks is not None:
+            self._like, self._breaks, self._passes = template, breaks, passes
+
+    def _end_run(self) -> None:
+        """Tells the guard of the texts that have gone their way without it."""
+        like, self._like = self._like, None
+        if like is not None and self._run:
+            run, self._run = self._run, []
+            self._guard.feed_text(like.place, "".join(run))
 
     def _fail(self) -> None:
         """Ends the attempt because the guard itself failed, or lets it pass from there on, if it may and can."""

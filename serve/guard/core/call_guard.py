@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import re
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from serve.guard.core.call_assembly import MAX_CALLS, CallAssembly, Entry, HeldCall
 from serve.guard.core.call_check import CallCheck
 from serve.guard.core.chunk import TokenDetails
 from serve.guard.core.client_view import ClientView, ReadyCall, Step
+from serve.guard.core.json_prefix import STRUCTURE
 from serve.guard.core.live_prefix import LivePrefix
 from serve.guard.core.markup import REPLACEMENT
 from serve.guard.core.verdict import (
@@ -17,6 +19,8 @@ from serve.guard.core.verdict import (
     Severity,
     ends_in_repetition,
 )
+
+_BREAKS = re.compile(f"{STRUCTURE.pattern}|{REPLACEMENT}")
 
 
 class CallGuard:
@@ -117,6 +121,15 @@ class CallGuard:
         elif prefix is self._prefix and prefix.ready and (ready := self._more()):
             return ready
         return ""
+
+    def breaks(self, place: int) -> Callable[[str], object] | None:
+        """Returns what finds arguments that do more than add to a string of the held call that began last.
+
+        None if any may.
+        """
+        call = self._newest
+        held = call is not None and call.place == place and call.prefix.in_string and not self._goes_live
+        return _BREAKS.search if held else None
 
     def _may_begin(self, call: HeldCall) -> bool:
         """Returns whether a call may begin to go out, or goes on with one that an earlier attempt has begun."""

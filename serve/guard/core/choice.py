@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from serve.config.guard import GuardConfig
@@ -17,7 +17,7 @@ from serve.guard.core.rescue import Rescued, goes_on, is_shown, rescue
 from serve.guard.core.shape import AHEAD, CHANNELS, MarkerShape, calls_a_tool
 from serve.guard.core.text_guard import TextGuard
 from serve.guard.core.verdict import Defect, DefectLog, Outcome, Severity, Verdict, gravest
-from serve.stream.frame import TEXTS
+from serve.stream.frame import ARGUMENTS, TEXTS, TextPlace
 
 _OF_ARGUMENTS = re.compile(r"arg_|param|argument")  # in the markers of arguments, whatever the format
 
@@ -149,6 +149,12 @@ class ChoiceGuard:
         if self._texts.leaking:
             self._report_lost()
         return ready
+
+    def breaks(self, place: TextPlace) -> Callable[[str], object] | None:
+        """Returns what finds the texts that do not go the way of the one before; None if any may not."""
+        if self.defects:
+            return None
+        return self.calls.breaks(place.call) if place.field == ARGUMENTS else self._texts.breaks(place.field)
 
     def _report_lost(self) -> None:
         """Reports the texts that hold a lost call."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from enum import StrEnum
 from typing import Any
@@ -195,6 +195,14 @@ class Guard:
         if choice.defects:
             self._end_early()
         return ready
+
+    def breaks(self, place: TextPlace) -> Callable[[str], object] | None:
+        """Returns what finds the texts that do not go the way of the one before in their place; None if any may not.
+
+        Where it finds nothing, a text goes out as it is, or is held, as that one was, and `feed_text` may get several
+        of them later, as one.
+        """
+        return self._attempt.choices[place.choice].breaks(place) if self.state is _OPEN else None
 
     def finish(self, *, done: bool = True) -> list[Chunk]:
         """Ends the attempt where the engine's stream ends; returns the chunks that end the client's, if all is well.

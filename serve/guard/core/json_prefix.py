@@ -11,6 +11,7 @@ import msgspec
 # Between two tokens. Grammars allow any amount, and models that are lost in one write nothing else from there on
 # (vllm-project/vllm#38696, #55313); whoever indents a document needs a few dozen.
 MOST_SPACE = 512
+STRUCTURE = re.compile('["\\\\\x00-\x1f]')  # of a string: what ends it, what is escaped, and what may not be in it
 _PLAIN = re.compile(r'[^"\\\x00-\x1f]*')
 # Before Python 3.11.5 a group repeated with `*+` must not move ahead before it fails (python/cpython#106052): its
 # alternatives are whole, `(?!)` keeps the compiler from reading what they begin with once for both.
@@ -100,6 +101,11 @@ class JsonPrefix:
         if self.broken:
             return False
         return self._state == "end" or (self._state == "number" and not self._stack and self._number in _NUMBER_MAY_END)
+
+    @property
+    def in_string(self) -> bool:
+        """True if text without `STRUCTURE` changes nothing, since it belongs to a string."""
+        return self._state == "string" and not self.broken
 
     def feed(self, text: str) -> None:
         """Reads on; does nothing more once the text is broken."""

@@ -27,8 +27,11 @@ from serve.guard.core.markup import (
 )
 from serve.guard.core.shape import AHEAD, OPENINGS, MarkerPlace, MarkerShape, shape_of, shape_of_object, words_of_a_call
 
+# Text without any of these is no markup, wherever it stands. With `]` a marker of MiniMax begins.
+MARKS = re.compile(r"[<◁\[\]{]")
 # A bracket may begin a call, or a list of calls, that has lost its marker.
 _OPENING = re.compile(rf"\{{|\[(?=\s*[\[{{]|\s+\Z)|{MARKUP.pattern}")
+_MARKS_IN_JSON = re.compile(r"[<◁\]]")
 _TAGS = ("<tool_call", "<function", "<parameter")
 _MOST_WAITING = 4096  # characters of markup without end inside a string of JSON
 
@@ -108,12 +111,7 @@ class LeakScanner:
             self._held.append(text)
             return ""
         if not self._held:
-            if (
-                "<" not in text
-                and "◁" not in text
-                and "]" not in text  # with which a marker of MiniMax begins
-                and (("{" not in text and "[" not in text) or self._json)
-            ):
+            if MARKS.search(text) is None or (self._json and _MARKS_IN_JSON.search(text) is None):
                 if self._silent or self._json:
                     self._pass(text)
                 else:
@@ -124,6 +122,11 @@ class LeakScanner:
         if (self._in_fence and not self._fence_ends(text)) or (self._behind_fence and text.isspace()):
             return ""
         return self._scan("".join(self._held), ended=False)
+
+    @property
+    def idle(self) -> bool:
+        """True if nothing waits, so that text without `MARKS` goes on as it comes."""
+        return not (self._held or self.leak_begun)
 
     def pause(self) -> str:
         """Returns what was held back and is text if nothing more comes: another text or a call has begun.

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 from serve.config.guard import GuardConfig
 from serve.guard.core.client_view import ClientView, Delta
 from serve.guard.core.expectation import Expectation
 from serve.guard.core.json_prefix import MOST_SPACE, JsonPrefix
-from serve.guard.core.leak_scanner import LeakScanner
+from serve.guard.core.leak_scanner import MARKS, LeakScanner
 from serve.guard.core.markup import REPLACEMENT
 from serve.guard.core.schema import Schema
 from serve.guard.core.schema_cost import UnjudgedError
@@ -57,6 +58,12 @@ class TextGuard:
         if scanner.leak_begun:
             self.leaking = True
         return ready
+
+    def breaks(self, name: str) -> Callable[[str], object] | None:
+        """Returns what finds the texts that do not go out as they come; None if any may be held."""
+        scanner = self._scanners.get(name)
+        passes = scanner is not None and scanner.idle and not (name == "content" and self._document is not None)
+        return MARKS.search if passes else None
 
     def pause(self, *, calls: bool) -> Delta:
         """Returns what the texts hold back that is text, since what follows them has begun.

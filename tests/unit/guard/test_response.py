@@ -137,6 +137,41 @@ def test_of_what_is_no_data_only_comments_pass_the_guard(odd: bytes) -> None:
     assert got.startswith(b": ping\n\ndata: {")
 
 
+# What a text or arguments may come in: words, and what begins markup, calls and code, or ends a string.
+PIECES = st.lists(
+    st.sampled_from(
+        [" word", "天气", "\n", "`", "```\n", "<tool_call>", "</tool_call>", "<", "{", '{"name": "get_weather",']
+    )
+    | st.sampled_from(["[", "]", "]<]minimax[>[", "◁", "\ufffd", '"', "\\", "\t", "}", '{"city": "', '", "days": 1}']),
+    min_size=3,
+    max_size=12,
+)
+
+
+@pytest.mark.parametrize("name", ["content", "reasoning", "arguments"])
+@given(pieces=PIECES, hasty=st.booleans(), observes=st.booleans())
+def test_what_is_judged_later_goes_out_when_it_would_have_gone_at_once(
+    name: str, pieces: list[str], hasty: bool, observes: bool
+) -> None:
+    settings = GuardConfig(mode="observe" if observes else "heal")
+    at_once, later = (Guard(settings, tools_request(), hasty=hasty) for _ in range(2))
+    stream = GuardedStream(later)
+    line = Line([stream])
+    deltas: list[dict[str, Any]] = [{name: piece} for piece in pieces]
+    if name == "arguments":
+        more = ({"index": 0, "function": {"arguments": piece}} for piece in pieces)
+        deltas = [calls(call(0, "get_weather", '{"city": "')), *map(calls, more)]
+    for each in [chunk({"role": "assistant"}), *map(chunk, deltas), chunk({}, "stop")]:
+        assert chunks_in(line.feed(encode_frame(each))) == at_once.feed(each)
+        assert stream.over is (at_once.over or at_once.state is not GuardState.OPEN)
+        if stream.over:
+            break
+    stream.finish_attempt()
+    assert stream.ending == at_once.finish()
+    assert later.verdicts == at_once.verdicts
+    assert later.sent().text_sent(name) == at_once.sent().text_sent(name)
+
+
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-1, 2) | st.text(max_size=6),
     lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=6), inner, max_size=2),

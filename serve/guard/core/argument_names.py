@@ -201,6 +201,8 @@ def _number_in(value: Any) -> Iterable[str]:
 
 
 def _names_in_text(text: str) -> Iterable[str]:
+    if text.isascii() and text.isalpha() and text[1:].islower():  # a word, as most texts are
+        return ()
     if _is_content(text):
         words = (word for word in text.translate(_BETWEEN_WORDS).split() if len(word) >= _LEAST_OPAQUE_CHARS)
         opaque = (name for word in words if _DIGIT.search(word) for name in _OPAQUE_IN_TEXT.findall(word))

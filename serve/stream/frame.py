@@ -154,6 +154,8 @@ class FrameTemplate:
         template = cls(later.frame[: start + 1], later.frame[start + len(text) - 1 :], later.delta.place)
         if (template.place, template.match(earlier.frame)) != earlier.delta:
             return None
+        if later.frame.find(text, start + 1) < 0 and b"\\" not in later.frame:
+            return template  # the frame spells every text as it is, so that this one is where it was found
         # The text may also occur elsewhere in the frame: only in its own place does another one come back from there.
         return template if _read(template.render(_PROBE)) == later.delta._replace(text=_PROBE) else None
 

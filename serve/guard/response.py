@@ -81,7 +81,7 @@ class GuardedStream(Check):
         self._run: list[str] = []  # texts of which the guard need not know yet: all went the way of the one before
         self._like: FrameTemplate | None = None  # of the run's frames
         self._breaks: Callable[[str], object]  # finds what ends it
-        self._passes = False  # its texts go out, and are not held
+        self._passes: bool  # its texts go out, and are not held
         self.ending: list[dict[str, Any]] = []
         self.failure: GatewayError | None = None
 
@@ -126,15 +126,16 @@ class GuardedStream(Check):
         self._end_run()
         if template is None or (ready := guard.feed_text(template.place, text)) is None:
             passed = self._parse(frame)
-        elif ready == text:
-            passed = (frame,)
-            self._begin_run(template, passes=True)
-        elif ready:
+        elif ready and ready != text:
             passed = (frame.with_text(ready),)
             self._alter()
         else:
-            self._hold(frame, len(text))
-            self._begin_run(template, passes=False)
+            if ready:
+                passed = (frame,)
+            else:
+                self._hold(frame, len(text))
+            if (breaks := guard.breaks(template.place)) is not None:
+                self._like, self._breaks, self._passes = template, breaks, bool(ready)
         if guard.over or (guard.state is not _OPEN and not guard.awaits_usage):
             self.over = True
         return passed
@@ -160,12 +161,6 @@ class GuardedStream(Check):
     def last(self) -> list[Frame]:
         """The frames that end the client's stream, but for its `[DONE]`."""
         return self._waiting if self.passing else [*map(Frame.of, self.ending)]
-
-    def _begin_run(self, template: FrameTemplate, *, passes: bool) -> None:
-        """Notes how the next frames go that are like the last one, as far as that can be told without the guard."""
-        breaks = self._guard.breaks(template.place)
-        if breaks is not None:
-            self._like, self._breaks, self._passes = template, breaks, passes
 
     def _end_run(self) -> None:
         """Tells the guard of the texts that have gone their way without it."""

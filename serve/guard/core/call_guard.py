@@ -111,9 +111,8 @@ class CallGuard:
             return None
         if call is not self._followed and self._goes_live and self._may_begin(call):
             return None
+        call.feed_arguments(arguments)
         prefix = call.prefix
-        call.pieces.append(arguments)
-        prefix.feed(arguments)
         if prefix.broken:
             self._report_early(call)
         elif self._hasty and REPLACEMENT in arguments:

@@ -114,9 +114,7 @@ class _Text:
     def feed(self, text: str) -> str:
         """Returns the part of `text` that the client does not have yet, if it fits what the client has."""
         if not self.sent:
-            if text:
-                self.pieces.append(text)
-            return text
+            return self._send(text)
         if self.diverged is not None:
             self.diverged.append(text)
             return ""

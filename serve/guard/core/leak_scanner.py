@@ -112,10 +112,7 @@ class LeakScanner:
             return ""
         if not self._held:
             if MARKS.search(text) is None or (self._json and _MARKS_IN_JSON.search(text) is None):
-                if self._silent or self._json:
-                    self._pass(text)
-                else:
-                    self._quotation.feed(text)
+                self._pass(text)
                 return text
             return self._scan(text, ended=False)
         self._held.append(text)

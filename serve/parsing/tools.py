@@ -97,8 +97,8 @@ class Names:
     def meant_by(self, spelling: str, *, is_id: bool = True) -> list[str]:
         """Returns the tools that a spelling may mean: one if it is clear, none if it names no tool.
 
-        If it may be a call's whole id, its counter may be joined to the name by anything; otherwise only a spelling
-        with a `functions` in front is taken for one.
+        Case and punctuation do not count. If it may be a call's whole id, its counter may be joined to the name by
+        anything; otherwise only a spelling with a `functions` in front is taken for one.
         """
         spelling = spelling.strip()
         if not spelling or len(spelling) > _MOST_CHARS:
@@ -106,9 +106,9 @@ class Names:
         for name in _canonical(spelling):
             if name in self._declared:
                 return [name]
-        if _OPAQUE.fullmatch(spelling) or not (is_id or _PREFIX.match(spelling)):
+        if _OPAQUE.fullmatch(spelling):
             return []
-        forms = list(_forms(spelling))
+        forms = [*_forms(spelling)] if is_id or _PREFIX.match(spelling) else [spelling]
         return list(dict.fromkeys(form for form in forms if form in self._declared)) or self._loosely(forms)
 
     def _loosely(self, forms: Iterable[str]) -> list[str]:

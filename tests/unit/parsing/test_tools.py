@@ -55,6 +55,17 @@ def test_any_spelling_of_an_id_names_its_tool(spelling: str) -> None:
     assert Names(NAMES).meant_by(spelling) == [SPELT[spelling]]
 
 
+@pytest.mark.parametrize("spelling", ["Bash", "read-file", "READ_FILE", "readFile", '"bash"', "bash()"])
+def test_a_name_that_is_no_id_may_differ_in_case_and_punctuation(spelling: str) -> None:
+    names = Names(["bash", "read_file", "call"])
+    assert names.meant_by(spelling, is_id=False) == ["bash" if "bash" in spelling.lower() else "read_file"]
+
+
+@pytest.mark.parametrize("spelling", ["read_file_2", "readfile2", "call_1", "xbash"])
+def test_a_name_that_is_no_id_has_no_counter_and_nothing_else(spelling: str) -> None:
+    assert Names(["bash", "read_file", "call"]).meant_by(spelling, is_id=False) == []
+
+
 @pytest.mark.parametrize(
     "spelling",
     ["", ":0", "0", "functions", "functions.:0", "call_read", "call_1", "call-abc123", "write:0", "readfiles:0", "rea",

@@ -5,7 +5,6 @@ Markup in a string is data: a template, a parser's test, a pattern to search for
 
 from __future__ import annotations
 
-import json
 import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
@@ -29,6 +28,7 @@ from serve.guard.core.markup import (
     markers,
     without_ends,
 )
+from serve.guard.core.respelling import WHOLE, WRAPPERS, respelt
 from serve.guard.core.schema import SchemaOutline
 from serve.guard.core.schema_cost import UnjudgedError
 from serve.guard.core.verdict import (
@@ -43,28 +43,24 @@ from serve.parsing.strict_json import has_half_character, loads, with_escapes
 from serve.parsing.tools import Names, plain
 
 _MAX_NAME_CHARS = 1024
-# Each value in quotes is found by judging the arguments once more.
-_MOST_QUOTED = 4
-_MOST_QUOTED_CHARS = 256 * 1024
+# Each value in another spelling is found by judging the arguments once more, and each of its readings as well. Some
+# models write null for every argument that they leave out.
+_MOST_RESPELT = 32
+_MOST_RESPELT_CHARS = 256 * 1024
+_MOST_READ_CHARS = 4 * _MOST_RESPELT_CHARS  # of all that is judged once more
 
 # A key that an XML parser made of `<parameter=parameter=city>`, or of another format's tag.
 ODD_KEYS = ("parameter=", "function=", "parameter name=", "param name=")
 _NAME_IN_KEY = re.compile(r"\W*([\w.$-]+)")
 # The tag of an argument that became a part of the value before it, which had lost its own end.
 _TAG_OF_ARGUMENT = re.compile(r"<(?:parameter(?:\s+name)?=[\"']?|arg_key>)([\w.$-]{1,128})")
-# Keys that models and parsers put around the arguments.
-_WRAPPERS = frozenset({"arguments", "parameters", "parameter", "input", "args", "kwargs", "params"})
 
 _STOPS = frozenset(".!。！，,;")
 _QUOTE = '<|"|'  # Gemma's, maybe cut: what it encloses is the value
 _HALF_ENDS = ("<|tool_call", "</tool_", "</func", "</para", "</arg_", "</｜DSML", "<｜tool▁", "</mini", "]<]mini")
 
-# What a text fails where the schema wants something else. Where it fails its pattern, say, the schema wants a text.
-_OF_TYPES = frozenset({"type", "anyOf", "oneOf", "enum", "const"})
-_ALL_OF_IT = "$: type"
+_ALL_OF_IT = f"{WHOLE}: type"
 """The mismatch of a document that is a text itself."""
-_SPACE = re.compile(r"[ \t\r\n]*")
-_decoder = json.JSONDecoder()
 
 
 class CallCheck:
@@ -106,8 +102,8 @@ class CallCheck:
         if self._read(call):
             mended.append("a tool's name in another spelling")
         defect = self.defect(call)
-        if defect is not None and _may_be_quoted(defect) and self._unquote(call, begun):
-            mended.append("a value written as a text")
+        if defect is not None and _may_be_respelt(defect) and self._respell(call, begun):
+            mended.append("a value in another spelling")
             defect = self.defect(call)
         return defect, mended
 
@@ -174,32 +170,33 @@ class CallCheck:
             call.replace_arguments("{}")
         return misspelt
 
-    def _unquote(self, call: HeldCall, begun: str) -> bool:
-        """Takes the quotes off all arguments, or off values among them, if nothing else keeps a call from its schema.
+    def _respell(self, call: HeldCall, begun: str) -> bool:
+        """Puts other spellings of values in their place, if nothing else keeps a call from its schema.
 
         Returns:
             True if the call fits its schema now.
         """
         text = call.arguments
-        if not self._settings.rescue or len(text) > _MOST_QUOTED_CHARS:
+        if not self._settings.rescue or len(text) > _MOST_RESPELT_CHARS:
             return False
-        schema = self._expected.tools[call.name]
-        for _ in range(_MOST_QUOTED + 1):
-            try:
-                value = loads(text)
-                mismatch = _ALL_OF_IT if isinstance(value, str) else schema.mismatch(value, len(text))
-            except (UnjudgedError, ValueError):
-                return False
-            if mismatch is None:
-                break
-            without = unquoted(text, mismatch)
-            if without is None:
-                return False
-            text = without
+        try:
+            mismatch = self._mismatch(call.name, text)
+            for _ in range(min(_MOST_RESPELT, _MOST_READ_CHARS // len(text))):
+                if mismatch is None:
+                    break
+                readings = ((each, self._mismatch(call.name, each)) for each in respelt(text, mismatch))
+                text, mismatch = next(each for each in readings if each[1] != mismatch)
+        except (StopIteration, UnjudgedError, ValueError):
+            return False
         if mismatch is not None or text == call.arguments or not text.startswith(begun):
             return False
         call.replace_arguments(text)
         return call.prefix.complete
+
+    def _mismatch(self, name: str, arguments: str) -> str | None:
+        """Returns where arguments, which are valid JSON, fail the schema of a tool."""
+        value = loads(arguments)
+        return _ALL_OF_IT if isinstance(value, str) else self._expected.tools[name].mismatch(value, len(arguments))
 
     def _tools_meant_by(self, call: HeldCall) -> list[str]:
         """Returns the declared tools that a call's name may spell; of several those that take its arguments."""
@@ -243,8 +240,8 @@ class CallCheck:
         return None
 
 
-def _may_be_quoted(defect: Defect) -> bool:
-    """Returns whether what keeps a call that has this defect from going out may be quotes around a value."""
+def _may_be_respelt(defect: Defect) -> bool:
+    """Returns whether what keeps a call that has this defect from going out may be the spelling of a value."""
     return defect.outcome in (Outcome.SCHEMA_MISMATCH, Outcome.INVALID_JSON) and defect.severity is not Severity.NOTE
 
 
@@ -316,7 +313,7 @@ def open_arguments(text: str) -> Iterator[str]:
 
 
 def _wraps(key: str, value: Any, names: Collection[str]) -> bool:
-    if key not in _WRAPPERS or key in names or not isinstance(value, dict) or not value:
+    if key not in WRAPPERS or key in names or not isinstance(value, dict) or not value:
         return False
     return all(name in names for name in value)
 
@@ -381,58 +378,3 @@ class _Balance:
         surplus = self._ended[begin] >= begun
         self._ended[begin] += not surplus  # one that ends nothing takes no end from what begins behind it
         return surplus
-
-
-def unquoted(text: str, mismatch: str) -> str | None:
-    """Returns valid JSON with the value in place of the text that fails its schema; None if that text is no JSON.
-
-    Nothing else of it changes. The mismatch is as of `Schema.mismatch`.
-    """
-    where, _, keyword = mismatch.rpartition(": ")
-    span = _span(text, where) if keyword in _OF_TYPES else None
-    if span is None or text[span[0]] != '"':
-        return None
-    start, end = span
-    value_text = with_escapes(loads(text[start:end]))
-    try:
-        value = loads(value_text)
-    except ValueError:
-        return None
-    return None if isinstance(value, str) else f"{text[:start]}{value_text.strip()}{text[end:]}"
-
-
-def _span(text: str, where: str) -> tuple[int, int] | None:
-    """Returns where the value at a path such as `$.edits[0].text` begins and ends; None if the path leads nowhere."""
-    path, start, end = "$", _behind_space(text, 0), len(text)
-    while path != where:
-        steps = _members(text, start) if text[start] in "{[" else ()
-        inner = next(
-            (each for each in steps if f"{where}.".startswith((f"{path}{each[0]}.", f"{path}{each[0]}["))), None
-        )
-        if inner is None:
-            return None
-        step, start, end = inner
-        path += step
-    return start, end
-
-
-def _members(text: str, start: int) -> Iterator[tuple[str, int, int]]:
-    """Yields the members of the object or list that begins at a place: the step of a path, begin and end."""
-    is_object = text[start] == "{"
-    place, number = _behind_space(text, start + 1), 0
-    while text[place] not in "}]":
-        step = f"[{number}]"
-        if is_object:
-            key, place = _decoder.raw_decode(text, place)
-            step = f".{key}"
-            place = _behind_space(text, _behind_space(text, place) + 1)
-        _, end = _decoder.raw_decode(text, place)
-        yield step, place, end
-        place = _behind_space(text, end)
-        if text[place] == ",":
-            place = _behind_space(text, place + 1)
-        number += 1
-
-
-def _behind_space(text: str, place: int) -> int:
-    return _SPACE.match(text, place).end()  # type: ignore[union-attr]

@@ -95,7 +95,7 @@ def test_several_calls_go_out_one_after_the_other_while_they_grow() -> None:
 WRONG = {
     "another mode": '{"mode": "old", "path": "a", "content": "b"}',
     "a member too many": '{"path": "a", "user": "root", "content": "b"}',
-    "a number for a text": '{"path": 5, "content": "b"}',
+    "a list for a text": '{"path": ["a"], "content": "b"}',
     "a member too few": '{"path": "a"}',
     "not JSON": '{"path": "a" "content"}',
     "the end of a call": '{"path": "a.txt</parameter>", "content": "b"}',

@@ -1,4 +1,4 @@
-"""A value that a model wrote as a text of its JSON is the value, where the schema wants no text there."""
+"""A value that fails its schema is read as it was meant, where another spelling of it fits."""
 
 import json
 from typing import Any
@@ -10,7 +10,7 @@ from support.guard_harness import call, calls, calls_of, chunk, read, through, t
 
 from serve.config.guard import GuardConfig
 from serve.guard.core import Guard, Outcome
-from serve.guard.core.call_check import unquoted
+from serve.guard.core.respelling import respelt
 from serve.guard.core.schema import Schema
 
 EDIT = {
@@ -129,7 +129,7 @@ def test_it_stays_in_its_quotes_where_rescue_is_off() -> None:
 def test_it_stays_in_its_quotes_where_the_schema_wants_another_text() -> None:
     schema = {"properties": {"n": {"type": ["string", "integer"], "pattern": "^x"}}}
     assert (mismatch := Schema(schema, strict=False).mismatch({"n": "7"})) == "$.n: pattern"
-    assert unquoted('{"n": "7"}', mismatch) is None
+    assert not [*respelt('{"n": "7"}', mismatch)]
 
 
 @given(
@@ -143,5 +143,76 @@ def test_it_stays_in_its_quotes_where_the_schema_wants_another_text() -> None:
 def test_a_place_that_a_path_names_is_found_or_none_is(value: Any, data: st.DataObject) -> None:
     where = data.draw(st.text("$a.[0]: ", max_size=8))
     text = json.dumps(value, indent=data.draw(st.sampled_from([None, 1])))
-    found = unquoted(text, f"{where}: type")
-    assert found is None or json.loads(found) != value
+    for keyword in ("type", "enum", "required"):
+        for reading in respelt(text, f"{where}: {keyword}"):
+            assert json.loads(reading) != value or keyword == "enum"
+
+
+# From reports; what the schema of `FILTER` makes of them.
+SPELLINGS = [
+    ('{"ns": "x", "limit": null, "format": null}', {"ns": "x"}),  # ZenRows/zenrows-mcp#23, vierisid/jarvis#199
+    ('{"limit":null,"ns":"x"}', {"ns": "x"}),
+    ('{"ns": "x", "limit": "null"}', {"ns": "x"}),  # anthropics/claude-code#95239
+    ('{"ns": "x", "limit": "None" , "at": ""}', {"ns": "x"}),  # can1357/oh-my-pi#2983
+    ('{"ns": "x", "deep": {"all": null, "n": 1}}', {"ns": "x", "deep": {"n": 1}}),
+    ('{"ns": "x", "format": "MARKDOWN"}', {"ns": "x", "format": "markdown"}),  # basher83/Zammad-MCP#201
+    ('{"ns": "x", "level": "high"}', {"ns": "x", "level": "HIGH"}),
+    ('{"ns": "x", "deep": {"all": "True"}}', {"ns": "x", "deep": {"all": True}}),
+    ('{"ns": 7.50}', {"ns": "7.50"}),
+    ('{"ns": {"a":1, "b": [1.0]}}', {"ns": '{"a":1, "b": [1.0]}'}),  # shekohex/opencode-google-antigravity-auth#11
+    ('{"properties": {"ns": "x"}}', {"ns": "x"}),  # cloudwego/eino#385
+    ('{"name": "filter", "arguments": {"ns": "x", "limit": "3"}}', {"ns": "x", "limit": 3}),  # Kilo-Org/kilocode#3282
+]
+FILTER = {
+    "type": "object",
+    "properties": {
+        "ns": {"type": "string"},
+        "limit": {"type": "integer"},
+        "at": {"type": "string", "pattern": "^a="},
+        "format": {"enum": ["markdown", "json"]},
+        "level": {"enum": ["HIGH", "LOW"]},
+        "deep": {"type": "object", "properties": {"all": {"type": "boolean"}, "n": {"type": "integer"}}},
+    },
+    "required": ["ns"],
+    "additionalProperties": False,
+}
+
+
+def filtered(arguments: str, parameters: Any = FILTER, **settings: Any) -> tuple[list[tuple[str, Any]], Outcome]:
+    tool = {"type": "function", "function": {"name": "filter", "parameters": parameters}}
+    guard = Guard(GuardConfig(**{"reruns": 0, **settings}), tools_request(tools=[tool]))
+    message = read(through(guard, [chunk(calls(call(0, "filter", arguments))), chunk({}, "tool_calls")]))
+    return calls_of(message), guard.verdicts[0].outcome
+
+
+@pytest.mark.parametrize(("given", "meant"), SPELLINGS)
+def test_a_spelling_that_models_are_known_for_is_what_they_mean(given: str, meant: Any) -> None:
+    assert filtered(given) == ([("filter", meant)], Outcome.RESCUED)
+
+
+def test_an_argument_left_out_as_null_is_left_out_however_many_there_are() -> None:
+    names = [f"option_{number}" for number in range(30)]
+    parameters = {"type": "object", "properties": {name: {"type": "string"} for name in names}}
+    assert filtered(json.dumps(dict.fromkeys(names)), parameters) == ([("filter", {})], Outcome.RESCUED)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        '{"ns": null}',
+        '{"ns": ["ls", "-la"]}',  # a command is no JSON
+        '{"ns": "x", "format": "Markdown file"}',
+        '{"ns": "x", "limit": true}',
+        '{"properties": {"ns": "x"}, "ns": "y"}',
+        '{"properties": {"n": "x"}}',
+        '{"arguments": {"ns": "x"}, "input": {"ns": "y"}}',
+    ],
+)
+def test_what_has_several_readings_or_none_is_left_to_a_rerun(arguments: str) -> None:
+    assert filtered(arguments) == ([("filter", json.loads(arguments))], Outcome.SCHEMA_MISMATCH)
+
+
+def test_what_the_schema_takes_stays_as_it_is() -> None:
+    parameters = {"type": "object", "properties": {"a": {"type": ["integer", "null"]}, "b": {}}}
+    given = '{"a": null, "b": null, "arguments": {"a": "MARKDOWN"}}'
+    assert filtered(given, parameters) == ([("filter", json.loads(given))], Outcome.CLEAN)

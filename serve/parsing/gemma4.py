@@ -96,13 +96,17 @@ class Arguments:
             self.sound = False
             return ""
         self._due = "comma"
-        if _SCALAR.fullmatch(text):
-            return text
+        if (literal := self.literal(text)) is not None:
+            return literal
         if _WORD.fullmatch(text):
             self.drifted = True
         else:
             self.sound = False
         return json.dumps(text, ensure_ascii=False)
+
+    def literal(self, text: str) -> str | None:
+        """Returns the JSON of a value without quotes; None if it is none."""
+        return text if _SCALAR.fullmatch(text) else None
 
     def _sign(self, sign: str) -> str:
         last, self._last = self._last, sign
@@ -149,10 +153,9 @@ class Gemma4(Block):
 
     def read_name(self, raw: str) -> State | None:
         """Takes text behind `<|tool_call>`: the name of a tool and the bracket of its arguments, or prose."""
-        return self._read_name(raw, self.position)
+        return self.go_on(self._read_name(raw), self.position + len(raw))
 
-    def _read_name(self, raw: str, begin: int) -> State | None:
-        """Does so with text that begins at a place of the output."""
+    def _read_name(self, raw: str) -> State | None:
         held = "".join(self.raw[1:])
         text = held + raw
         match = _NAME.match(text)
@@ -165,15 +168,14 @@ class Gemma4(Block):
             self.out.by_tags = False
             self.out.start_call(f"call_{self.out.calls}", match["name"])
             self._arguments = Arguments()
-            return self._read(rest, begin + match.end() - len(held))
+            return self._read(rest)
         return self.back_to_prose(rest, self.fault() if match["name"] else None) if rest else None
 
-    def read(self, raw: str) -> State:
+    def read(self, raw: str) -> State | None:
         """Reads on in the arguments, outside of strings."""
-        return self._read(raw, self.position)
+        return self.go_on(self._read(raw), self.position + len(raw))
 
-    def _read(self, raw: str, begin: int) -> State:
-        """Does so in text that begins at a place of the output."""
+    def _read(self, raw: str) -> State:
         parts = list(self._arguments.feed(raw))
         if text := "".join(part for _, part in parts):
             self.out.arguments(text)
@@ -188,18 +190,19 @@ class Gemma4(Block):
         if self._arguments.drifted:
             self.report("drifted_marker", self.begin, "".join(self.raw))
         self.finish_call(None if self._arguments.sound else "malformed_call")
-        return self._behind(raw[end:], begin + end) if raw[end:] else State.AFTER
+        self.rest = raw[end:]
+        return State.AFTER
 
-    def next_call(self, raw: str) -> State:
+    def next_call(self, raw: str) -> State | None:
         """Takes text behind a call: another one in the same block, as smaller models write them, or prose."""
-        return self._behind(raw, self.position)
+        return self.go_on(self.follow(raw, self.position), self.position + len(raw))
 
-    def _behind(self, raw: str, begin: int) -> State:
+    def follow(self, raw: str, begin: int) -> State:
         if raw.isspace():
             self.out.content(raw)
             return State.AFTER
         self.begin_call(State.CONTENT, begin, "")
-        return self._read_name(raw, begin) or State.OPENED
+        return self._read_name(raw) or State.OPENED
 
     def open_string(self, raw: str) -> State | None:
         if not self._arguments.takes_string:

@@ -27,6 +27,7 @@ class Block(Prose):
         self.raw: list[str] = []
         self._origin = State.CONTENT
         self._unclosed = False  # text came after a call, its block still open
+        self.rest = ""  # of a piece of the output, behind a call
         self.spoiled = False
 
     def begin_call(self, origin: State, begin: int, *raw: str) -> None:
@@ -119,6 +120,17 @@ class Block(Prose):
         self.out.end_call(self.begin, "".join(self.raw), fault)
         self.raw = []
 
+    def go_on(self, state: State | None, end: int) -> State | None:
+        """Reads what stands behind a call in the same piece of the output, which ends at a place; many calls may."""
+        while rest := self.rest:
+            self.rest = ""
+            state = self.follow(rest, end - len(rest))
+        return state
+
+    def follow(self, raw: str, begin: int) -> State:
+        """Reads text behind a call, which begins at a place of the output."""
+        return self.write_behind(raw) or State.AFTER
+
     def write_behind(self, raw: str) -> State | None:
         """Takes text after a call whose block is still open."""
         self.out.content(raw)
@@ -158,5 +170,5 @@ class Block(Prose):
     def _write(self, text: str) -> None:
         if self._origin is State.REASONING:
             self.out.reasoning(text)
-        else:
+        elif text:
             self.out.content(text)

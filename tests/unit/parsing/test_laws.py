@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from serve.parsing import GRAMMARS, CallEnd, CallStart, Fault, ParsedMessage, ReasoningSplit, StreamParser, fold, parse
 from serve.parsing.machine import State
 from tests.unit.parsing import cases
-from tests.unit.parsing.formats import FORMATS, MARKERS, TOOLS, answer, any_call, good_call, with_second_city
+from tests.unit.parsing.formats import FORMATS, MARKERS, TOOLS, answer, any_call, good_call, with_second_city, wrapped
 
 WORDS = [" ", "\n", "\n\n", "Tokyo", "7", "null", "`", "<", "<<", "<|", '"', '\\"', "\\", "{", "}", "[", "]", ":", ",",
          '{"city": "', '"}', "functions.get_weather:0", "call_3", "0", "检查", "🌍", "é", "get_weather", "x",
@@ -281,6 +281,17 @@ def test_a_header_key_or_name_without_end_is_told_of_before_the_output_ends(
     places = random.Random(7).choices(range(len(text)), k=40)
     for rest in ("", any_call(grammar, 0, "Bern", 1)):
         check_laws(grammar, text + rest, thinking=False, cuts=places)
+
+
+@pytest.mark.parametrize("grammar", GRAMMARS)
+def test_a_whole_answer_may_hold_any_number_of_calls(grammar: str) -> None:
+    call = good_call(grammar, "Bern", 1)
+    assert len(parse(wrapped(grammar, call * 500), grammar, TOOLS).tool_calls) == 500
+
+
+@pytest.mark.parametrize(("grammar", "text"), [("gemma4", "<|tool_call>" + "call:get_weather{}" * 500)])
+def test_calls_that_no_marker_parts_may_be_any_number(grammar: str, text: str) -> None:
+    assert len(parse(text, grammar, TOOLS).tool_calls) == 500
 
 
 def test_a_call_starts_before_its_arguments_and_only_once() -> None:

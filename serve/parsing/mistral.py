@@ -13,7 +13,7 @@ from serve.parsing.hermes import Hermes
 from serve.parsing.json_scanner import JsonScanner
 from serve.parsing.lexer import Lexicon
 from serve.parsing.machine import LONGEST_NAME, Row, State
-from serve.parsing.prose import Prose, content_row, reasoning_row, reasoning_table
+from serve.parsing.prose import THINK, Prose, content_row, reasoning_row, reasoning_table
 from serve.parsing.tool_call_block import Block
 
 # What is held back while it may be a name; bounded, so that prose behind a marker is not.
@@ -28,6 +28,7 @@ class Mistral(Hermes):
     structural_tag: ClassVar[str | None] = None
     lexicon: ClassVar[Lexicon] = Lexicon(
         {
+            **THINK,  # Magistral of June 2025
             "[THINK]": "think",
             "[/THINK]": "end_think",
             "[TOOL_CALLS]": "block",

@@ -109,3 +109,11 @@ def test_a_call_that_is_cut_or_runs_into_the_next_one_is_reported_with_its_argum
     message = read('[TOOL_CALLS]add[ARGS]{"a": 3.5, [TOOL_CALLS]bash[ARGS]{"command": "ls')
     assert [call.arguments for call in message.tool_calls] == ['{"a": 3.5, ', '{"command": "ls']
     assert [(each.kind, each.index) for each in message.violations] == [("unfinished_call", 0), ("unfinished_call", 1)]
+
+
+def test_the_tags_in_which_magistral_thought_at_first_are_reasoning_too() -> None:
+    message = read('<think>\nAdd.\n</think>\n[TOOL_CALLS]add[ARGS]{"a": 3.5, "b": 4}')
+    assert message.reasoning == "\nAdd."
+    assert calls_of(message) == [ADD]
+    assert read("<think>Why?</think>So.").content == "So."
+    assert read("Write <think> first.").content == "Write <think> first."

@@ -358,6 +358,17 @@ FORMATS = {
         closing="<tool_call|>",
         special=("<|tool_call>", "<tool_call|>", '<|"|>', "<|channel>", "<channel|>"),
     ),
+    "bare": ToolCallFormat(
+        section_begin="<|tool_call_start|>[",
+        call_begin="",
+        arg_begin="(",
+        arguments=lambda arguments: ", ".join(f"{key}={value!r}" for key, value in arguments.items()),
+        call_end=")",
+        between=", ",
+        section_end="]<|tool_call_end|>",
+        closing="<|tool_call_end|>",
+        special=("<|tool_call_start|>", "<|tool_call_end|>"),
+    ),
     "harmony": ToolCallFormat(
         call_begin="<|channel|>commentary to=functions.",
         arg_begin=" <|constrain|>json<|message|>",

@@ -148,7 +148,7 @@ FAMILIES: tuple[Family, ...] = (
     _family(
         "kimi_k2", r"kimi-?(?:k2|linear)(?:[.-].*)?",
         "DeepseekV3ForCausalLM KimiK2ForCausalLM KimiK25ForConditionalGeneration KimiLinearForCausalLM", "kimi_k2",
-        r"<\|tool_call", Thinking(_KIMI),
+        r"<\|tool_calls?_(?!start)", Thinking(_KIMI),
     ),
     _family(
         "kimi_k3", r"kimi-?k3(?:[.-].*)?", "KimiK3ForConditionalGeneration", "kimi_k3",
@@ -264,6 +264,16 @@ FAMILIES: tuple[Family, ...] = (
         "cohere_command4", r"command-a-(?:plus|vision)(?:-.*)?|north-(?:mini-)?code(?:-.*)?",
         "Cohere2MoeForCausalLM Cohere2VisionForConditionalGeneration", "cohere_command4", r"<\|START_ACTION\|>",
         Thinking({"reasoning": _BOOLEAN, "reasoning_effort": ("high", "none")}, default=True),
+    ),
+    _family(
+        "bare", r"(?<!.)(?:meta-)?llama-?(?:3\.[1-3]-\d+b|4)(?:-.*)?|lfm-?2(?:[.-].*)?|olmo-?3(?!.*think)(?:[.-].*)?"
+        r"|granite-?3(?:[.-].*)?|phi-?4-mini(?:-.*)?|xlam(?:-.*)?|jamba(?:-.*)?",
+        "Llama4ForConditionalGeneration MllamaForConditionalGeneration Lfm2ForCausalLM Lfm2MoeForCausalLM "
+        "GraniteForCausalLM GraniteMoeForCausalLM",
+        "llama3_json llama4_json llama3 llama4_pythonic pythonic lfm2 olmo3 granite phi4_mini_json xlam jamba",
+        r"<\|python_(?:tag|start)\|>|<\|tool_call_start\|>|<\|tool_call\|>|functools\["
+        r"|<function_calls>\s*[\w.\-]+\(|<tool_calls>\s*\[",
+        Thinking({}, start="model", may_think=True),
     ),
 )  # fmt: skip
 _BY_GRAMMAR = {family.grammar: family for family in FAMILIES}

@@ -33,19 +33,24 @@ def _end_of_space(text: str, start: int) -> int:
 class Envelope:
     """One object `{"name": …, "arguments": {…}}`, keys in any order; the first of them may have another name.
 
+    Args:
+        name_key: The key of the tool's name.
+        members: Where the object may be something else than a call, the keys that one can have.
+
     Attributes:
         name: The name, once it is complete.
         opened: True once an arguments object has begun.
         keys: All keys of the object, in order.
-        endless: True once a key, or the name, is too long for one.
+        endless: True once a key, or the name, is too long for one, or another key shows that it is no call.
     """
 
-    def __init__(self, name_key: str) -> None:
+    def __init__(self, name_key: str, members: frozenset[str] | None = None) -> None:
         self.name = ""
         self.opened = False
         self.keys: list[str] = []
         self.endless = False
         self._name_key = name_key
+        self._members = members
         self._scanner = JsonScanner()
         self._key = ""
         self._in_value = False
@@ -63,7 +68,7 @@ class Envelope:
         """Reads on, from a place of the next piece. Returns the place after the object's end, or the one where it has
         become endless, or -1 if neither has come; and arguments to pass on, which come once the name is known.
         """
-        while place < len(text):
+        while place < len(text) and not self.endless:
             start = place
             place = self._scanner.feed(text, start, depth=1)
             ended = place >= 0
@@ -86,7 +91,7 @@ class Envelope:
                 self._sign(text[place - 1])
                 if self._scanner.depth <= 0:
                     return place, self._ready()
-        return -1, self._ready()
+        return place if self.endless else -1, self._ready()
 
     def _ready(self) -> str:
         if not self.name or not self._waiting:
@@ -119,6 +124,8 @@ class Envelope:
         if not self._in_value:
             self._key = raw
             self.keys.append(raw)
+            begun = self.name and self.opened
+            self.endless = self._members is not None and not begun and raw not in self._members
         elif self._key == self._name_key and not self.name:
             try:
                 self.name = json.loads(f'"{raw}"', strict=False)
@@ -169,7 +176,7 @@ class Hermes(Block):
         if not raw.startswith("{", start):
             return self._no_list(raw) if self._listed else self.not_a_call(raw)
         self.keep_space(raw)
-        self._envelope = Envelope(self.name_key)
+        self._envelope = self._new_envelope()
         self._started = False
         self.out.by_tags = False
         return self._read(raw, start)
@@ -228,7 +235,7 @@ class Hermes(Block):
             self._take(raw[start:end], text)
             if self._envelope.endless:
                 self._cut("malformed_call")
-                self.out.content(raw[end:])
+                self._write(raw[end:])
                 return State.CONTENT
             state = self._finish()
             end = self._end_of_parting(raw, end)
@@ -246,7 +253,7 @@ class Hermes(Block):
         if start > end:
             self.out.content(raw[end:start])
         self.begin_call(State.CONTENT, self.position + start)
-        self._envelope = Envelope(self.name_key)
+        self._envelope = self._new_envelope()
         self._started = False
 
     def _take(self, inside: str, text: str) -> None:
@@ -287,11 +294,10 @@ class Hermes(Block):
 
     def _finish(self) -> State:
         """Ends a call whose object is complete."""
-        envelope = self._envelope
         raw = "".join(self.raw)
         whole = read_object(raw[raw.find("{") :])
         self.in_string = False
-        if not envelope.name or (whole is None and not self._started):
+        if not self._is_call(whole):
             self.enter_call()
             self.release("malformed_call")
             return State.AFTER
@@ -305,6 +311,13 @@ class Hermes(Block):
             fault = "malformed_call"  # the object around good arguments is none
         self.finish_call(fault)
         return State.AFTER
+
+    def _is_call(self, whole: dict[str, object] | None) -> bool:
+        """Returns whether an object that has ended is a call, given what it holds; None if it is no JSON."""
+        return bool(self._envelope.name) and (whole is not None or self._started)
+
+    def _new_envelope(self) -> Envelope:
+        return Envelope(self.name_key)
 
     def _report_extra_keys(self, whole: dict[str, object], raw: str) -> None:
         """Reports keys that the object should not have."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from serve.parsing.bare import Bare
 from serve.parsing.cohere import CohereCommand
 from serve.parsing.deepseek_dsml import DeepSeekV4, DeepSeekV32, DeepSeekV41
 from serve.parsing.deepseek_v3 import DeepSeekV3, DeepSeekV31
@@ -51,6 +52,7 @@ GRAMMARS: dict[str, type[Prose]] = {
     "gemma4": Gemma4,
     "cohere_command3": CohereCommand,
     "cohere_command4": CohereCommand,
+    "bare": Bare,
 }
 
 

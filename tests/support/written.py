@@ -92,5 +92,6 @@ WRITTEN: Mapping[str, str] = {
     "cohere_command3": _COHERE,
     "cohere_command4": _COHERE,
     "gemma4": f'<|tool_call>call:write_file{{path:<|"|>{PATH}<|"|>,content:<|"|>{CONTENT}<|"|>}}<tool_call|>',
+    "bare": f"<|python_start|>[write_file(path={PATH!r}, content={CONTENT!r})]<|python_end|>",
     "harmony": f"<|channel|>commentary to=functions.write_file <|constrain|>json<|message|>{SOUND}<|call|>",
 }

@@ -32,6 +32,7 @@ _HARMLESS = {
 _END = re.compile(r"\s*(?:\]?<\]minimax\[>\[)?<(?:/(?P<tag>[\w:｜ ]{1,48})|[|｜](?P<token>[\w▁]{1,48})[|｜])>")
 # The end of a parameter is none of them: it shows that its value went on.
 _ENDS = ("tool", "func", "call", "invo", "dsml", "im_end", "endoftext", "end▁of", "sep", "close")
+_WITHOUT_END = ("[TOOL_CALLS]", "<|python_tag|>", "<|python_start|>", "<|tool_call|>")  # begin calls that nothing ends
 _MISTRALS_HEADER = re.compile(r"(?:\[(?:ARGS|CALL_ID)\]|[^{\[])*")  # between the marker and the object
 _ENDS_IN_A_TAG = re.compile(r">\s*</\w+>\s*\Z")
 _LONGEST_ENDS = 256
@@ -57,9 +58,9 @@ class Rescued:
 
 
 def goes_on(leak: str) -> bool:
-    """Returns whether words follow the last marker of a leak, or the object that ends Mistral's call behind its own."""
+    """Returns whether words follow the last marker of a leak, or the object or list behind one that nothing ends."""
     end = max((match.end() for match in MARKUP.finditer(leak)), default=0)
-    if leak.endswith("[TOOL_CALLS]", 0, end):
+    if leak.endswith(_WITHOUT_END, 0, end):
         end = JsonScanner().feed_value(leak, _MISTRALS_HEADER.match(leak, end).end())  # type: ignore[union-attr]
     return end >= 0 and not (leak[end:] == "" or leak[end:].isspace())
 

@@ -406,6 +406,25 @@ COHERE = Format(
 )  # fmt: skip
 
 
+BARE = Format(
+    markers=["<|tool_call_start|>", "<|tool_call_end|>", "<|python_tag|>", "<|python_start|>", "<function_calls>",
+             "</function_calls>", "<|tool_call|>", "functools[", "<think>", "</think>", "<|tool_call_start|>[",
+             "[get_weather(", "get_weather(city='", "', days=", '")]', ")]", '{"name": "get_weather", "parameters": {',
+             "get_weather()", "\\", "'''"],
+    units=r"<\|(?:tool_call(?:_start|_end)?|python_(?:tag|start|end))\|>|</?function_calls>|functools\[|</?think>",
+    forms=[
+        lambda city, number: f"<|tool_call_start|>[get_weather(city={city!r}, days={number})]<|tool_call_end|>",
+        lambda city, number: f"<|python_start|>[get_weather(city={json.dumps(city)}, days={number})]<|python_end|>",
+        lambda city, number: f"<function_calls>\nget_weather(days={number}, city={city!r})\n</function_calls>",
+        lambda city, number: f'<|python_tag|>{{"name": "get_weather", "parameters": {in_json(city, number)}}}; ',
+        lambda city, number: f'<|tool_call|>[{{"name": "get_weather", "arguments": {in_json(city, number)}}}]',
+        lambda city, number: f'functools[{{"name": "get_weather", "arguments": {in_json(city, number)}}}]',
+    ],
+    argument=lambda key, value: f", {key}={value!r}",
+    end=")]",
+)  # fmt: skip
+
+
 FORMATS: Mapping[str, Format] = {
     "kimi_k2": KIMI_K2,
     "qwen3_coder": QWEN3_CODER,
@@ -447,6 +466,7 @@ FORMATS: Mapping[str, Format] = {
     "gemma4": gemma4(),
     "cohere_command3": COHERE,
     "cohere_command4": COHERE,
+    "bare": BARE,
 }
 MARKERS = {grammar: form.markers for grammar, form in FORMATS.items()}
 UNIT = re.compile("|".join([*dict.fromkeys(form.units for form in FORMATS.values()), "."]), re.DOTALL)

@@ -57,6 +57,12 @@ PUBLISHED = {
     "mistralai/Magistral-Small-2509": "mistral",
     "mistralai/Ministral-3-14B-Instruct-2512": "mistral",
     "nvidia/NVIDIA-Nemotron-3-Super-120B": "nemotron_v3",
+    "nvidia/Llama-3.3-70B-Instruct-FP8": "bare",
+    "meta-llama/Llama-4-Maverick-17B-128E-Instruct": "bare",
+    "LiquidAI/LFM2.5-1.2B-Instruct": "bare",
+    "allenai/Olmo-3.1-32B-Instruct": "bare",
+    "ibm-granite/granite-3.3-8b-instruct": "bare",
+    "microsoft/Phi-4-mini-instruct": "bare",
 }
 
 
@@ -69,7 +75,8 @@ def test_a_published_name_tells_the_grammar(model: str, grammar: str) -> None:
     "model",
     [
         "deepseek-ai/DeepSeek-V3.2-Exp",  # has both histories
-        "meta-llama/Llama-4-Scout", "ibm-granite/granite-3.3-8b-instruct",
+        "nvidia/Llama-3_3-Nemotron-Super-49B-v1_5", "deepseek-ai/DeepSeek-R1-Distill-Llama-70B",
+        "allenai/Olmo-3-7B-Think",
         "zai-org/GLM-4-9B", "stepfun-ai/step3", "m", "deepseek-ai/DeepSeek-Coder-V2",
     ],
 )  # fmt: skip

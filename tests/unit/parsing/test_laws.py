@@ -289,7 +289,14 @@ def test_a_whole_answer_may_hold_any_number_of_calls(grammar: str) -> None:
     assert len(parse(wrapped(grammar, call * 500), grammar, TOOLS).tool_calls) == 500
 
 
-@pytest.mark.parametrize(("grammar", "text"), [("gemma4", "<|tool_call>" + "call:get_weather{}" * 500)])
+@pytest.mark.parametrize(
+    ("grammar", "text"),
+    [
+        ("gemma4", "<|tool_call>" + "call:get_weather{}" * 500),
+        ("bare", f"[{'get_weather(), ' * 500}"),
+        ("bare", '{"name": "get_weather", "parameters": {}}\n' * 500),
+    ],
+)
 def test_calls_that_no_marker_parts_may_be_any_number(grammar: str, text: str) -> None:
     assert len(parse(text, grammar, TOOLS).tool_calls) == 500
 

@@ -2,6 +2,7 @@
 
     GatewayError                 status  code                   retryable
       InvalidRequestError           400  invalid_request        no
+      CustomToolsError              400  invalid_request        no
       InvalidApiKeyError            401  invalid_api_key        no
       InsufficientScopeError        403  insufficient_scope     no
       CrossSiteError                403  cross_site             no
@@ -107,6 +108,10 @@ class GatewayError(Exception):
 
 class InvalidRequestError(GatewayError):
     status, type, default_code = 400, "invalid_request_error", "invalid_request"
+
+
+class CustomToolsError(InvalidRequestError):
+    """A chat completion offers tools that take plain text, which engines don't know: it must be translated."""
 
 
 class InvalidApiKeyError(GatewayError):

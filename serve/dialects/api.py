@@ -6,11 +6,12 @@ stream: chat frames in, the dialect's events out.
 
 import logging
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from serve.dialects import custom_tools
 from serve.dialects.answer import REASONING, TEXT
 from serve.dialects.dialect import Dialect, Encoder, Identity, Translated
 from serve.dialects.failure import Failure
@@ -22,7 +23,7 @@ from serve.http1.message import RawHeaders
 from serve.http1.sse import decode_chunk, is_done
 from serve.http1.turns import LONG_BODY_BYTES, LONG_BYTES, LONG_RAW_BYTES, beside
 from serve.proxy.exchange import Api, Exchange
-from serve.request.completion import CHAT_PATH
+from serve.request.completion import CHAT_PATH, holds
 from serve.request.patch import BodyPatch
 from serve.stream.frame import ARGUMENTS, Frame, FrameTemplate, TextPlace
 from serve.stream.line import Stage
@@ -65,7 +66,7 @@ def as_chat(body: bytes, api: str) -> bytes:
         InvalidRequestError: No dialect has that name, or the body is wrong.
     """
     if api == "chat":
-        return body
+        return custom_tools.decode(body)[0] if holds(body, b'"custom"') else body
     dialects = {dialect.name: dialect for dialect in DIALECTS.values() if dialect.engine_path == CHAT_PATH}
     if api not in dialects:
         raise InvalidRequestError(f"`api` must be one of chat, {', '.join(dialects)}, not {api!r}.", param="api")
@@ -209,7 +210,7 @@ class DialectApi(Api):
         return Identity(exchange.request_id, exchange.attribution.model, self._context)
 
 
-def dropped_header(names: tuple[str, ...]) -> str:
+def dropped_header(names: Iterable[str]) -> str:
     """Returns the value of `x-specgate-dropped`: names that a client chose, safe in a header and limited in number."""
     return ",".join([_NOT_IN_HEADER.sub("_", name)[:64] for name in dict.fromkeys(names)][:_MOST_DROPPED])
 

@@ -12,10 +12,12 @@ from policies import Decision, Policy, TrialTerms, choose, decide
 from policies.classes import GUARDED, class_of_names
 from serve.access.principal import ANONYMOUS, Authenticate, Principal, Tenant, everybody
 from serve.config.gateway import GatewayConfig
-from serve.dialects.api import DIALECTS, ContextOf, DialectApi
+from serve.dialects import custom_tools
+from serve.dialects.api import DIALECTS, ContextOf, DialectApi, dropped_header
 from serve.dialects.dialect import Dialect
 from serve.errors import (
     INTERNAL,
+    CustomToolsError,
     DeadlineError,
     EngineError,
     GatewayError,
@@ -203,6 +205,15 @@ class Gateway:
                 return await beside(True, self._reader.read, body, headers, principal.may_use)
             return self._reader.read(body, headers, principal.may_use)
 
+    async def _translated(self, exchange: Exchange, body: bytes) -> ReadRequest:
+        """Returns what a body with custom tools holds, and makes the API one whose answers have their calls."""
+        body, tools = await beside(len(body) > LONG_BODY_BYTES, custom_tools.decode, body)
+        exchange.api = custom_tools.CustomToolsApi(tools)
+        if tools.dropped:
+            dropped = dropped_header(tuple(f"tools.{each}" for each in tools.dropped))
+            exchange.attribution.headers[b"x-specgate-dropped"] = dropped.encode()
+        return await self.read(body, exchange.headers, exchange.principal)
+
     def _admit(self) -> None:
         """Enforces the limit of ongoing requests: Ray Serve can't, because it does not see our listener's requests."""
         if self._ongoing >= self._config.max_ongoing_requests:
@@ -214,7 +225,10 @@ class Gateway:
         self._admit()
         self._ongoing += 1
         try:
-            read = await self.read(body, exchange.headers, exchange.principal)
+            try:
+                read = await self.read(body, exchange.headers, exchange.principal)
+            except CustomToolsError:
+                read = await self._translated(exchange, body)
             decision, guarded = self._decide(exchange, read)
             completes = exchange.path in COMPLETION_PATHS  # what counts tokens has no price
             if completes:

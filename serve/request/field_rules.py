@@ -16,7 +16,7 @@ from msgspec import Raw
 from msgspec.structs import astuple
 
 from serve.config.gateway import LimitsConfig, RequestsConfig
-from serve.errors import InvalidRequestError
+from serve.errors import CustomToolsError, InvalidRequestError
 from serve.request.completion import (
     MALFORMED,
     NONE,
@@ -190,6 +190,7 @@ def check_schemas(request: CompletionRequest, bounds: LimitsConfig) -> None:
     """Refuses a request whose schemas are larger than any that is meant well.
 
     Raises:
+        CustomToolsError: A tool takes plain text.
         InvalidRequestError: A schema, or all of them together, is too large.
     """
     tools = request.tools or ()
@@ -201,6 +202,8 @@ def check_schemas(request: CompletionRequest, bounds: LimitsConfig) -> None:
         raise _over("more allowed tools", "max_tools", bounds.max_tools, "tool_choice")
     form = request.response_format
     schemas = [(bytes(tool.function.parameters), "tools") for tool in tools if tool.function]
+    if len(schemas) < len(tools) and any(tool.type == "custom" for tool in tools):
+        raise CustomToolsError("No engine knows custom tools. Offer functions.", param="tools")
     if form is not None:
         parts = (form.json_schema.schema if form.json_schema else NONE, form.structures, form.format)
         schemas += [(bytes(part), "response_format") for part in parts if part is not NONE]

@@ -4,7 +4,6 @@ Reasoning, text and calls that follow one another are one turn of the assistant,
 call: templates and engines insist on both.
 """
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,8 +13,8 @@ from serve.dialects.responses.tools import (
     BUILT_IN,
     COMPUTER,
     COMPUTER_PREVIEW,
-    CUSTOM_INPUT,
     ToolTable,
+    custom_arguments,
     read_tools,
 )
 from serve.dialects.sealed_reasoning import unseal
@@ -334,7 +333,7 @@ def _call(item: Item, kind: str, position: int, tools: ToolTable) -> dict[str, A
     """Returns a call's item as a call of a chat message."""
     if kind == "custom_tool_call":
         name = tools.function_name(str(item.get("name")), _namespace_of(item))
-        arguments = json.dumps({CUSTOM_INPUT: str(item.get("input") or "")}, ensure_ascii=False)
+        arguments = custom_arguments(item.get("input"))
     elif kind == "function_call":
         name = tools.function_name(str(item.get("name")), _namespace_of(item))
         given = item.get("arguments") or "{}"

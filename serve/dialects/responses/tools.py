@@ -18,8 +18,13 @@ TOOL_SEARCH = "tool_search"
 COMPUTER, COMPUTER_PREVIEW = "computer", "computer_use_preview"
 CUSTOM_INPUT = "input"  # the one parameter of a custom tool's function
 _BEFORE_TEXT = re.compile(rf'\s*{{\s*"{CUSTOM_INPUT}"\s*:\s*"')
-# Whole characters; four times, not `{4}`, for Python before 3.11.5 (see `_ESCAPES` in `json_prefix`).
-_TEXT = re.compile(r'(?:[^"\\]|\\["\\/bfnrt]|\\u[0-9a-fA-F][0-9a-fA-F][0-9a-fA-F][0-9a-fA-F])*+')
+_HEX = "[0-9a-fA-F]"
+# Whole characters, those of two escapes too; repeated, not `{4}`, for Python before 3.11.5 (see `_ESCAPES` in
+# `json_prefix`).
+_TEXT = re.compile(
+    rf'(?:[^"\\]|\\["\\/bfnrt]|\\u(?![dD][89a-fA-F]){_HEX * 4}'
+    rf"|\\u[dD][89abAB]{_HEX * 2}\\u[dD][c-fC-F]{_HEX * 2})*+"
+)
 _NAME_LIMIT = 64  # characters, OpenAI's own
 _DIGEST = 12
 _PLAIN_CHOICES = ("auto", "none", "required")  # some clients send them as objects
@@ -163,6 +168,11 @@ BUILT_IN = {
         )
     },
 }
+
+
+def custom_arguments(text: Any) -> str:
+    """Returns the arguments of the function that stands for a custom tool, given the tool's input."""
+    return json.dumps({CUSTOM_INPUT: str(text or "")}, ensure_ascii=False)
 
 
 class CustomText:

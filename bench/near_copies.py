@@ -3,7 +3,7 @@
 False alarms: gold calls of BFCL, and edits of real source files, which are the commits of git repositories (`--repo`,
 this one by default): the prompt has a commit's message, the tree before it and the old file, the calls write each hunk.
 Slips: names of many kinds in a prompt of 20 kB among others of their kind, changed as `SLIPS` says. Last the time that
-looking up a path takes.
+looking up a path takes, and one name of each kind with each slip at the end of a prompt of 100 kB (`--cost` alone).
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import combinations, pairwise
 from pathlib import Path
+from statistics import quantiles
 from time import perf_counter
 from typing import Any
 
@@ -32,6 +33,8 @@ _FILLING = ROOT / "docs" / "explanation" / "policy.md"
 _HUNKS, _FILES, _LINES = 10, 40, 3  # of a commit, at most
 _PEOPLE = ("yusuf", "mia", "rossi", "chen", "garcia", "ivan", "santos", "noah", "emma", "lopez")
 _TURNS = 1000  # whose shortest counts
+_LONG_PROMPT = 100_000  # characters, of which the goal speaks
+_DEAREST = 20  # near copies that are told
 PATHS = {
     "as written": "/home/user/project/serve/guard/plain.py",
     "absent": "weights/llama-70b/tokenizer.model",
@@ -363,15 +366,41 @@ def listing(length: int) -> str:
     return (paths + "".join(file.read_text() for file in files))[:length]
 
 
-def lookup_us(path: str, length: int) -> float:
-    """Returns the least time of looking up a call's path in such a prompt, in microseconds."""
-    body = json.dumps({"messages": [{"role": "user", "content": listing(length)}]}).encode()
+def lookup_us(name: str, prompt: str, turns: int = _TURNS) -> float:
+    """Returns the least time of looking up a call's name in a prompt, in microseconds."""
+    body = json.dumps({"messages": [{"role": "user", "content": prompt}]}).encode()
     least_s = 1.0
-    for _ in range(_TURNS):
+    for _ in range(turns):
         began_s = perf_counter()
-        NearCopies(PromptText(body)).first({"path": path})
+        NearCopies(PromptText(body)).first({"path": name})
         least_s = min(least_s, perf_counter() - began_s)
     return least_s * 1e6
+
+
+def costs_us(kinds: Iterable[str], turns: int, seed: int = 5) -> dict[tuple[str, str], float]:
+    """Returns what near copies of names of some kinds cost with each slip that is found, in microseconds."""
+    chance, filling = random.Random(seed), listing(_LONG_PROMPT)
+    costs = {}
+    for kind in kinds:
+        name, *others = [KINDS[kind](chance) for _ in range(11)]
+        prompt = f"{filling}\n{', '.join(others)}\nNow use {name}, please."
+        for slip, change in SLIPS.items():
+            wrong = change(name, chance)
+            if suspects(prompt, {"path": wrong}):
+                costs[kind, slip] = lookup_us(wrong, prompt, turns)
+    return costs
+
+
+def _print_costs() -> None:
+    print("\n| prompt | path | looked up in |\n|---|---|---|")
+    for length in (10_000, _LONG_PROMPT, 1_000_000):
+        for label, path in PATHS.items():
+            print(f"| {length // 1000} kB | {label} | {lookup_us(path, listing(length)):,.0f} us |", flush=True)
+    costs = costs_us(KINDS, _TURNS // 4)
+    half, most = (quantiles(costs.values(), n=10)[tenth] for tenth in (4, 8))
+    print(f"\n{len(costs)} near copies: half of them in {half:.0f} us or less, 90 % in {most:.0f} us")
+    for (kind, slip), cost_us in sorted(costs.items(), key=lambda cost: -cost[1])[:_DEAREST]:
+        print(f"| {kind}, {slip} | {cost_us:.0f} us |")
 
 
 def _alarms(name: str, calls: Iterable[Call], *, show: bool) -> None:
@@ -391,7 +420,10 @@ def main() -> None:
     parser.add_argument("--repo", type=Path, action="append", help="a git repository whose commits are edits")
     parser.add_argument("--commits", type=int, default=150, help="of each repository")
     parser.add_argument("--trials", type=int, default=400, help="of each kind of name and slip")
+    parser.add_argument("--cost", action="store_true", help="what lookups cost, and nothing else")
     asked = parser.parse_args()
+    if asked.cost:
+        return _print_costs()
     print("| calls of | calls | suspected |\n|---|---|---|")
     if asked.bfcl is not None:
         _alarms("BFCL v4, gold", gold_calls(asked.bfcl), show=asked.show)
@@ -403,10 +435,7 @@ def main() -> None:
     for kind in KINDS:
         shares = (found_share(kind, slip, asked.trials) for slip in SLIPS)
         print(f"| {kind} | {' | '.join('' if share is None else f'{share:.0%}' for share in shares)} |", flush=True)
-    print("\n| prompt | path | looked up in |\n|---|---|---|")
-    for length in (10_000, 100_000, 1_000_000):
-        for label, path in PATHS.items():
-            print(f"| {length // 1000} kB | {label} | {lookup_us(path, length):,.0f} us |", flush=True)
+    _print_costs()
 
 
 if __name__ == "__main__":

@@ -38,9 +38,10 @@ _API_VERSION = re.compile(r"v\d{1,3}")
 _FEW_VERSIONS = 3
 _ESCAPE = re.compile(r"(%|\\x)[\dA-Fa-f]?$")
 _VERSION = re.compile(
-    r"\d+(\.\d+)+(\.{2,3}v?\d+(\.\d+)+)?([-.]?(alpha|beta|a|b|rc|dev|post)\.?\d*)?|(?<=[@-])v\d+$|(?<=v)\d+(_\d+)+"
-    r"|0x0[\da-f]{5}|\d{4}-\d\d-\d\d|(?<=_)20\d\d[01]\d[0-3]\d(?=_|$)"
-    r"|(?<![^\W_])([bvr]\d{4,5}$|([a-z]{2,3}\d{1,2}){2,3}(?![^\W_]))"  # builds, and sizes: `b10434`, `dp4ep8`
+    r"\d(?<!\d\d)(\d*(\.\d+)+(\.{2,3}v?\d+(\.\d+)+)?([-.]?(alpha|beta|a|b|rc|dev|post)\.?\d*)?|(?<=v\d)\d*(_\d+)+"
+    r"|(?<=0)x0[\da-f]{5}|\d{3}-\d\d-\d\d|(?<=_2)0\d\d[01]\d[0-3]\d(?=_|$))"
+    # Builds, and sizes: `b10434`, `dp4ep8`.
+    r"|[a-z](?<![^\W_].)((?<=[@-]v)\d+$|(?<=[bvr])\d{4,5}$|[a-z]{1,2}\d{1,2}([a-z]{2,3}\d{1,2}){1,2}(?![^\W_]))"
 )
 _DIGIT = re.compile(r"\d")
 _BRANCHES = frozenset({"HEAD", "main", "master", "latest", "stable", "develop", "trunk"})
@@ -53,6 +54,7 @@ _LEAST_DIGITS_OF_HASH = 12
 _NEXT_HASHES = 16
 _SHORTENED_CHARS = 8  # of a name, to which people cut hashes and longer ones
 _SCHEME = re.compile(r"[a-z][a-z\d+]+:(?=.*[:/].*[:/])")
+_JOINED = re.compile(r"[\w :-]*")
 _STROKE = re.compile(r"[/\\]")
 _MOST_FOLDERS, _ROOTED_PARTS = 2, 3
 _SIGNS = frozenset({"-", "_", "", ".", "/"})
@@ -179,7 +181,7 @@ def _is_uneven(slip: Slip) -> bool:
     sign = slip.meant
     if len(sign) != 1 or sign not in "-_ :":
         return False
-    if sign in "".join(slip.around(lambda other: other.isalnum() or other in "-_ :")) or "@" in slip.behind:
+    if sign in "".join(slip.around(_JOINED)) or "@" in slip.behind:
         return True
     if slip.said and slip.said in _SIGNS:
         return is_opaque(slip)

@@ -9,8 +9,8 @@ model makes of the prompt on purpose looks like a slip too; `derived_names` has 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
-from functools import cached_property
 from itertools import pairwise, repeat
 from typing import Any
 
@@ -36,6 +36,7 @@ _MOST_SCANNED_BYTES = 64_000_000  # of one answer, the body's length for each na
 _SHORT_WORD = 2  # characters, that stand somewhere in any prompt
 _MOST_WITH_TWO = 4  # names of one answer in which two slips are looked for
 _LONG_PROMPT = 10_000  # bytes that have most of what three letters in a row may be
+_LABELS = re.compile(r"(?:[^\W_]|[-.])*")  # of a host
 _COMMON_PAIRS = """
     ab ac ad ag ai ak al am an ap ar as at av ay bl bo br bu ca ce ch ci ck cl co cr ct de di dr ds ea ec ed ee ef el
     em en er es et ev ew ex fa fe ff fi fo fr ga ge gh gi go gr gu ha he hi ho ia ic id ie if ig il im in io ir is it
@@ -60,16 +61,10 @@ class NearCopies:
         self._scanned = 0
         self._with_two_left = _MOST_WITH_TWO
 
-    @cached_property
-    def _text(self) -> Writing:
-        return Writing(self._prompt.read().encode(errors="replace"), is_json=False)
-
-    def _writing(self, name: str) -> Writing:
-        """Returns what has every part of a name that the prompt's text has."""
-        return self._prompt.writing if self._prompt.shows(name) else self._text
-
     def first(self, arguments: Any) -> Slip | None:
         """Returns the slip of the first near copy among the names in a call's arguments; None if there is none.
+
+        Paths of Windows have `/` for each backslash in it.
 
         Args:
             arguments: As parsed.
@@ -84,58 +79,59 @@ class NearCopies:
             self._scanned += len(self._prompt.body)
             if contents is None:
                 contents = contents_in(arguments)
-            if (misspelt := self._misspelt(name)) and not _are_said_right([misspelt], name, arguments):
-                return misspelt
-            if is_spaced(name):
-                continue
-            writing = self._writing(name)
-            slips = self._slips(name, writing, may_have_two=contents == 0)
-            if not slips or _are_said_right(slips, name, arguments):
-                continue
-            if is_derived(slips, creates=contents > 0, creates_file=contents == 1, is_like_a_word=self._is_like_a_word):
-                continue
-            if self._is_in_text(slips[0], writing) and not any([_is_spelt(slip, writing) for slip in slips]):
-                return slips[0]
+            prompt = self._prompt
+            if "\\" in name and "/" not in name:
+                prompt, name = prompt.in_strokes, _in_strokes(name)
+            if slip := self._slip_of(name, prompt, arguments, contents):
+                return slip
         return None
 
-    def _misspelt(self, name: str) -> Slip | None:
-        """Returns the slip of a name that the prompt has in plain spelling only."""
-        return self._instead(name, plain_spellings(name))
-
-    def _instead(self, name: str, sources: Iterable[str]) -> Slip | None:
-        """Returns the slip between a name and the first of others that the prompt has instead."""
-        source = next(filter(self._prompt.says, sources), None)
-        return None if source is None or self._writing(name).says(name) else Slip.between(name, source)
-
-    def _slips(self, name: str, writing: Writing, *, may_have_two: bool) -> Sequence[Slip]:
-        """Returns the slips of a name that is absent and has one nearest neighbour; none if it has not.
+    def _slip_of(self, name: str, prompt: PromptText, arguments: Any, contents: int) -> Slip | None:
+        """Returns the slip of a name that the prompt does not have as the call writes it; None if it is meant.
 
         Args:
             name: To look up.
-            writing: That has every part of the name that the prompt has.
+            prompt: To look it up in.
+            arguments: Of the call.
+            contents: How many texts of files these have.
+        """
+        if prompt is not self._prompt and prompt.says(name):
+            return None
+        misspelt = _instead(name, plain_spellings(name), prompt)
+        if misspelt is not None and not _are_said_right([misspelt], name, arguments):
+            return misspelt
+        self._absent -= 1
+        if is_spaced(name) or self._absent < 0:
+            return None
+        neighbours = Neighbours(name, prompt.writing_of(name), self._glances)
+        slips = self._slips(neighbours, prompt, may_have_two=contents == 0)
+        if not slips or _are_said_right(slips, name, arguments):
+            return None
+        if is_derived(slips, creates=contents > 0, creates_file=contents == 1, is_like_a_word=self._is_like_a_word):
+            return None
+        is_meant = any([_is_spelt(slip, neighbours.writing) for slip in slips])
+        return None if is_meant or not _is_in_text(slips[0], neighbours, prompt) else slips[0]
+
+    def _slips(self, neighbours: Neighbours, prompt: PromptText, *, may_have_two: bool) -> Sequence[Slip]:
+        """Returns the slips of a name that is absent and has one nearest neighbour; none if it has not.
+
+        Args:
+            neighbours: Of the name.
+            prompt: To look up.
             may_have_two: Whether a name with two slips counts, each of them a token at most.
         """
-        self._absent -= 1
-        if self._absent < 0:
-            return ()
-        neighbours = Neighbours(name, writing, self._glances)
+        name = neighbours.name
         nearest, *others = sorted(neighbours.with_one_slip(), key=lambda slip: slip.size) or (None,)
         if nearest is None or nearest.size >= TOKEN_CHARS:
-            if repeated := self._instead(name, neighbours.without_repetition()):
+            if repeated := _instead(name, neighbours.without_repetition(), prompt):
                 return (repeated,)
             may_have_two = may_have_two and not neighbours.is_of_two_parts
-            if may_have_two and (swapped := self._instead(name, neighbours.in_other_order())):
+            if may_have_two and (swapped := _instead(name, neighbours.in_other_order(), prompt)):
                 return (swapped,)
         if nearest is not None:
             return () if others and others[0].size == nearest.size else (nearest,)
         self._with_two_left -= may_have_two
         return neighbours.with_two_slips() if may_have_two and self._with_two_left >= 0 else ()
-
-    def _is_in_text(self, slip: Slip, writing: Writing) -> bool:
-        """Returns whether the prompt's text has the source of a slip, and not the name."""
-        source, body = slip.source, self._prompt.writing
-        has_source = (self._prompt.shows(source) and body.has_within(source)) or self._text.has(source)
-        return has_source and (writing is body or not self._text.says(slip.name))
 
     def _is_like_a_word(self, word: str) -> bool:
         """Returns whether the prompt has any two or three neighbours of a word's letters, as those of its language."""
@@ -145,13 +141,31 @@ class NearCopies:
         return all(pair in _COMMON_PAIRS or writing.has_uncased(pair) for pair in map("".join, pairwise(letters)))
 
 
+def _instead(name: str, sources: Iterable[str], prompt: PromptText) -> Slip | None:
+    """Returns the slip between a name and the first of others that the prompt has instead."""
+    source = next(filter(prompt.says, sources), None)
+    return None if source is None or prompt.writing_of(name).says(name) else Slip.between(name, source)
+
+
+def _is_in_text(slip: Slip, neighbours: Neighbours, prompt: PromptText) -> bool:
+    """Returns whether the prompt's text has the source of a slip, and not the name."""
+    is_body = neighbours.writing is prompt.writing
+    since = max(neighbours.since(slip.before.encode(errors="replace")), 0) if is_body else 0
+    has_source = prompt.shows(slip.source) and prompt.writing.has_within(slip.source, since)
+    return (has_source or prompt.text.has(slip.source)) and (is_body or not prompt.text.says(slip.name))
+
+
 def _is_spelt(slip: Slip, writing: Writing) -> bool:
     """Returns whether the prompt has the name in other capitals, or elsewhere the word that changed."""
     word = _place_of(slip)
     if (
         (not word.isalpha() and is_opaque(slip))
         or not writing.has_uncased(word)
-        or any(holds(slip) for holds in (says_twice, says_on, misses_folder, is_stray_capital, is_torn_path))
+        or says_twice(slip)
+        or says_on(slip)
+        or misses_folder(slip)
+        or is_stray_capital(slip)
+        or is_torn_path(slip)
         or (slip.swaps and not slip.said.isalnum())  # both words are there
         or (not slip.said and not slip.meant[0].isalnum() and not slip.behind[:1].isalnum())  # the word is the same
     ):
@@ -165,10 +179,15 @@ def _place_of(slip: Slip) -> str:
         return slip.name
     if "@" not in slip.before and (":" not in slip.before or "/" in slip.before.partition("://")[2]):
         return slip.word
-    return slip.said.join(slip.around(lambda sign: sign.isalnum() or sign in "-."))
+    return slip.said.join(slip.around(_LABELS))
 
 
 def _are_said_right(slips: Sequence[Slip], name: str, arguments: Any) -> bool:
     """Returns whether the call names both, as one that renames: then it means the other one."""
-    others = "\n".join(texts_in(arguments)).replace(name, "")
+    texts = "\n".join(texts_in(arguments))
+    others = f"{texts}\n{_in_strokes(texts)}".replace(name, "")
     return any([slip.source in others for slip in slips])
+
+
+def _in_strokes(text: str) -> str:
+    return text.replace("\\\\", "\\").replace("\\", "/")

@@ -35,43 +35,63 @@ Span = tuple[int, int]  # of a part of the name: where it begins and ends
 class Neighbours:
     """Those of one name that the prompt does not have.
 
-    Args:
+    Attributes:
         name: To look up.
         writing: That has every part of the name that the prompt has.
+
+    Args:
+        name: To look up.
+        writing: To look in.
         glances: One for each place that is looked at.
     """
 
     def __init__(self, name: str, writing: Writing, glances: Iterator[None]) -> None:
-        self._name = name
-        self._writing = writing
+        self.name = name
+        self.writing = writing
         self._glances = glances
         self._few: dict[str, Sequence[int]] = {}
         self._common: list[str] = []
-        sought = _utf8(name)
-        head, tail = _longest_head(writing.data, sought), _longest_tail(writing.data, sought)
+        self._sought = sought = _utf8(name)
+        self._heads, self._tails = _heads(writing.data, sought), _tails(writing.data, sought)
         # Of the longest beginning and the longest end that the writing has; they may be torn within a character.
+        head, tail = self._heads[-1][0], self._tails[-1][0]
         self._head = len(sought[:head].decode(errors="ignore"))
-        self._tail = len(sought[len(sought) - tail :].decode(errors="ignore"))
+        self._tail = len(sought[-tail:].decode(errors="ignore")) if tail else 0
 
     @property
     def is_of_two_parts(self) -> bool:
         """True if the prompt has nearly all of a long name in two parts, of which two slips would leave less."""
-        return self._head + self._tail + _SHORT_SLIP >= len(self._name) >= _SHORT_NAME
+        return self._head + self._tail + _SHORT_SLIP >= len(self.name) >= _SHORT_NAME
 
     @cached_property
     def _signs(self) -> re.Pattern[bytes]:
         """A pattern of letters, digits and the signs of the name, as many as there are."""
-        signs = re.escape("".join(sorted({sign for sign in self._name if sign.isascii() and not sign.isalnum()})))
+        signs = re.escape("".join(sorted({sign for sign in self.name if sign.isascii() and not sign.isalnum()})))
         return re.compile(rf"[A-Za-z0-9\x80-\xff{signs}]*".encode())
+
+    def since(self, part: bytes) -> int:
+        """Returns a place before which the writing does not have a part of the name; -1 if it has it nowhere."""
+        size = len(part)
+        if self._sought.startswith(part):
+            for length, at in self._heads:
+                if length >= size:
+                    return at
+            return -1
+        if self._sought.endswith(part):
+            for length, end in self._tails:
+                if length >= size:
+                    return max(end - size, 0)
+            return -1
+        return 0
 
     def in_other_order(self) -> Iterator[str]:
         """Yields the name with two tokens in each other's place, and what has the same characters in another order.
 
         The latter only where it begins or ends with what the prompt has of the name, at a few places.
         """
-        name, head, tail = self._name, self._head, self._tail
+        name, head, tail = self.name, self._head, self._tail
         yield from _swapped_tokens(name, head, len(name) - tail)
-        sought, data = _utf8(name), self._writing.data
+        sought, data = _utf8(name), self.writing.data
         part = name[:head] if head > tail else name[len(name) - tail :]
         ahead = 0 if head > tail else len(sought) - len(_utf8(part))
         places = self._few_places(part) if len(part) >= max(TOKEN_CHARS, len(name) // 4) else None
@@ -82,7 +102,7 @@ class Neighbours:
 
     def without_repetition(self) -> Iterator[str]:
         """Yields the name with a part once that it says several times in a row, as far as the prompt may have it."""
-        name, head = self._name, self._head
+        name, head = self.name, self._head
         for size in range(1, min(head, len(name) - head) + 1):
             part, end = name[head - size : head], head
             while name.startswith(part, end):
@@ -92,11 +112,11 @@ class Neighbours:
 
     def with_one_slip(self) -> Iterable[Slip]:
         """Returns the slips that make the name of one in the prompt: the short ones, or else longer ones."""
-        missing = len(self._name) - self._head - self._tail
-        is_nearly_there = self._head == len(self._name) - 1  # so that no folder is missing
+        missing = len(self.name) - self._head - self._tail
+        is_nearly_there = self._head == len(self.name) - 1  # so that no folder is missing
         if missing <= 0 and not is_nearly_there and (paths := self._with_folders()):
             return paths.values()
-        most = _longest_slip(self._name)
+        most = _longest_slip(self.name)
         for longest in dict.fromkeys((_SHORT_SLIP, min(TOKEN_CHARS, most), most)):
             if missing > longest:
                 continue
@@ -111,7 +131,7 @@ class Neighbours:
         What lies between the slips is intact, and one of three pieces of the name, or two of five where a slip lies
         across two of them. Those in few places lead to the names to compare.
         """
-        name = self._name
+        name = self.name
         start = self._head + TOKEN_CHARS
         end = len(name) - self._tail - TOKEN_CHARS
         if len(name) < _LEAST_WITH_TWO or (start < end and self._few_places(name[start:end]) == []):
@@ -135,7 +155,7 @@ class Neighbours:
 
     def _with_folders(self) -> dict[str, Slip]:
         """Returns the longer paths of which the name lacks one or two folders."""
-        name, writing = self._name, self._writing
+        name, writing = self.name, self.writing
         slips: dict[str, Slip] = {}
         for start in range(max(len(name) - self._tail, 1), min(self._head + 1, len(name))):
             before, behind = name[:start], name[start - 1 :]
@@ -158,7 +178,7 @@ class Neighbours:
         begins. So what precedes and what follows it is intact, at least as long as `ahead` and `behind`. If both are
         short, either half of the name is intact all the same.
         """
-        name = self._name
+        name = self.name
         half = (len(name) - longest + 1) // 2
         ahead, behind = max(len(name) - self._tail - longest, 0), max(len(name) - self._head - longest, 0)
         if max(ahead, behind) < half:
@@ -169,7 +189,7 @@ class Neighbours:
 
     def _with_head(self, length: int, behind: int, longest: int) -> dict[str, Slip]:
         """Returns slips in names that begin with as many characters of the name, and have as many behind any slip."""
-        name, writing = self._name, self._writing
+        name, writing = self.name, self.writing
         if longest > _SHORT_SLIP and self._few_places(name[:length]) is None:
             return {}
         halves = _halves(length, len(name), longest)
@@ -187,7 +207,7 @@ class Neighbours:
 
     def _with_tail(self, length: int, ahead: int, longest: int) -> dict[str, Slip]:
         """Returns slips in names that end with as many characters of the name, and have as many ahead of any slip."""
-        name, writing = self._name, self._writing
+        name, writing = self.name, self.writing
         if longest > _SHORT_SLIP and self._few_places(name[-length:]) is None:
             return {}
         rest, size = name[-length - 1 :: -1], len(_utf8(name[-length:]))
@@ -212,7 +232,7 @@ class Neighbours:
             more: Characters by which a neighbour may be longer or shorter than the name.
             least: How many of the others have to be there.
         """
-        name, data = self._name, self._writing.data
+        name, data = self.name, self.writing.data
         start, sought = len(_utf8(name[: part[0]])), name[slice(*part)]
         near = [(_utf8(name[slice(*other)]), len(_utf8(name[: other[0]])) - start) for other in others]
         places: Iterable[int] | None = self._few_places(sought)
@@ -244,7 +264,9 @@ class Neighbours:
             if part in common:
                 return None
         if part not in self._few:
-            self._few[part] = [*islice(_found(self._writing.data, _utf8(part)), _COMMON)]
+            sought = _utf8(part)
+            since = self.since(sought)
+            self._few[part] = [*islice(_found(self.writing.data, sought, since), _COMMON)] if since >= 0 else []
             if len(self._few[part]) == _COMMON:
                 self._common.append(part)
                 return None
@@ -258,7 +280,7 @@ class Neighbours:
             end: Of the part in the name.
             place: Where it begins in the writing.
         """
-        name, writing = self._name, self._writing
+        name, writing = self.name, self.writing
         part, end_there = name[start:end], place + len(_utf8(name[start:end]))
         if " " in name:  # other words stand around it
             return f"{writing.ahead_of(place, start)}{part}{writing.behind(end_there, len(name) - end)}"
@@ -297,8 +319,8 @@ def _utf8(part: str) -> bytes:
     return part.encode(errors="replace")
 
 
-def _found(data: bytes, sought: bytes) -> Iterator[int]:
-    at = find(data, sought)
+def _found(data: bytes, sought: bytes, since: int = 0) -> Iterator[int]:
+    at = find(data, sought, since)
     while at >= 0:
         yield at
         at = find(data, sought, at + 1)
@@ -311,28 +333,34 @@ def _longest_slip(name: str) -> int:
     return 3 if len(name) < _LEAST_WITH_TWO else min(_LONG_WORD, max(4, len(name) // 3))
 
 
-def _longest_head(text: bytes, name: bytes) -> int:
-    """Returns the length of the longest beginning of a name, short of all of it, that a text has: in a pass or two."""
+def _heads(text: bytes, name: bytes) -> list[Span]:
+    """Returns ever longer beginnings of a name, short of all of it, that a text has: their lengths and first places.
+
+    Of those of a length in between, the first place is that of the next longer one. It takes a pass or two.
+    """
     length = len(name) // 3  # most names share as much or nothing
-    at = find(text, name[:length])
-    if at < 0:
+    if (at := find(text, name[:length])) < 0:
         length = at = 0
+    heads = [(length - 1, 0), (length, at)]
     while length < len(name) - 1 and (at := find(text, name[: length + 1], at)) >= 0:
         length += 1
         length += in_common(name[length:-1], text[at + length : at + len(name)])
-    return length
+        heads.append((length, at))
+    return heads
 
 
-def _longest_tail(text: bytes, name: bytes) -> int:
-    """Returns the length of the longest end of a name, short of all of it, that a text has: in one pass."""
+def _tails(text: bytes, name: bytes) -> list[Span]:
+    """Returns ever longer ends of a name, as `_heads` does, with the places at which they end: in one pass."""
     length = 3  # such as an ending that other files have
     if (at := find(text, name[-length:])) < 0:
         length = at = 0
+    tails = [(length - 1, 0), (length, at + length)]
     while length < len(name) - 1 and (at := find(text, name[-length - 1 :], max(at - 1, 0))) >= 0:
         length += 1
         more = in_common(name[-length - 1 : 0 : -1], text[max(at + length - len(name), 0) : at][::-1])
         at, length = at - more, length + more
-    return length
+        tails.append((length, at + length))
+    return tails
 
 
 def _halves(start: int, end: int, longest: int) -> list[Span]:

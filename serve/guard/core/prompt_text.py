@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator
+from functools import cached_property
 from typing import NamedTuple
 
 import msgspec
 from msgspec import Raw, Struct
-from stringzilla import find
+from stringzilla import Str, find
 
 from serve.request.completion import MALFORMED, NONE
 
@@ -19,6 +20,7 @@ _UNESCAPED = re.compile(r"[\w .:@#%?=~,/-]*", re.ASCII)  # what every encoder of
 _MOST_PLACES = 64  # of a name that stands in longer words only
 CHARACTER_BYTES = 12  # at most, in JSON: `\\ud83d\\ude00`
 _ESCAPE_BYTES = 6
+_ENDS_FOLDER = re.compile(rb"[^\\][\w:]")  # ahead of a stroke, and not of `\\server` in another line
 _ESCAPES = re.compile(rb"(\\+)(?:u([0-9a-fA-F]{4})|([nrtbf]))?")
 
 
@@ -65,9 +67,9 @@ class Writing(NamedTuple):
             spellings = [spelling for spelling in spellings if not spelling.endswith(end)]
         return any(map(self.has, spellings))
 
-    def has_within(self, part: str) -> bool:
-        """Returns whether something stands in a string of JSON and is not all of it, as keys and roles are."""
-        return self._stands(part, self._is_within)
+    def has_within(self, part: str, since: int) -> bool:
+        """Returns whether something stands behind a place in a string and is not all of it, as keys and roles are."""
+        return self._stands(part, self._is_within, since)
 
     def says(self, name: str) -> bool:
         """Returns whether a name stands in it as it is written; False if JSON may hide it."""
@@ -77,10 +79,10 @@ class Writing(NamedTuple):
         """Returns whether a name stands in it in the usual capitals."""
         return any(map(self.says, _in_capitals(name)))
 
-    def _stands(self, part: str, fits: Callable[[int, int], bool]) -> bool:
+    def _stands(self, part: str, fits: Callable[[int, int], bool], since: int = 0) -> bool:
         """Returns whether something stands in it from a place to another that fit, as far as that matters."""
         sought = part.encode(errors="replace")
-        at = find(self.data, sought)
+        at = find(self.data, sought, since)
         for _ in range(_MOST_PLACES):
             if at < 0:
                 return False
@@ -159,14 +161,31 @@ class PromptText:
         """True if looking something up in it may take longer than other requests should wait."""
         return len(self.body) >= LONG_BYTES
 
+    @cached_property
+    def text(self) -> Writing:
+        """What `read` returns, to look up names that JSON may hide."""
+        return Writing(self.read().encode(errors="replace"), is_json=False)
+
+    @cached_property
+    def in_strokes(self) -> PromptText:
+        """The prompt with `/` for each backslash, whether or not JSON holds JSON, to look up paths of Windows."""
+        parts = [bytes(part) for part in Str(self.body).split(4 * b"\\")]
+        body = b"/".join(parts)
+        if any(_ENDS_FOLDER.fullmatch(part[-2:]) for part in parts[:-1]):  # so that JSON holds JSON, which ends lines
+            body = _replaced(body, b"\\\\n", b"\\n")
+        return PromptText(_replaced(body, b"\\\\", b"/"))
+
+    def writing_of(self, name: str) -> Writing:
+        """Returns what has every part of a name that the prompt's text has."""
+        return self.writing if self.shows(name) else self.text
+
     def shows(self, name: str) -> bool:
         """Returns whether the body has a name as it is written wherever the prompt has it: JSON escapes none of it."""
         if "/" in name and self._escapes_strokes():
             return False
         if _UNESCAPED.fullmatch(name):
             return True
-        escaped = b"\\u00" if name.isascii() else b"\\u"
-        return "\\" not in name and find(self.body, escaped) < 0
+        return "\\" not in name and not any(find(self.body, escape) >= 0 for escape in _escapes_of(name))
 
     def _escapes_strokes(self) -> bool:
         """Returns whether the encoder puts a backslash before strokes, as PHP's does: always or never."""
@@ -184,6 +203,16 @@ class PromptText:
             return "\n".join(_texts(messages))
         except MALFORMED:
             return ""
+
+
+def _replaced(data: bytes, old: bytes, new: bytes) -> bytes:
+    return new.join(map(bytes, Str(data).split(old)))  # `bytes.replace` takes ten times as long where there are few
+
+
+def _escapes_of(name: str) -> set[bytes]:
+    """Returns what any encoder of JSON may write for signs of a name; the first half of it for a pair of surrogates."""
+    signs = {sign.encode("utf-16-be", "replace")[:2].hex() for sign in name if not _UNESCAPED.fullmatch(sign)}
+    return {f"\\u{code}".encode() for sign in signs for code in (sign, sign.upper())}
 
 
 def _in_capitals(part: str) -> Iterable[str]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Sequence
 from itertools import product
 from typing import AnyStr
 
 TOKEN_CHARS = 4
+_LETTERS, _DIGITS = re.compile(r"[^\W_]*"), re.compile(r"\d*")
 
 
 class Slip:
@@ -34,7 +36,7 @@ class Slip:
         self.before = name[:start]
         self.behind = name[start + len(said) :]
         self.source = f"{self.before}{meant}{self.behind}"
-        letters = self.around(str.isalnum)
+        letters = self.around(_LETTERS)
         self.word, self.source_word = said.join(letters), meant.join(letters)
         self.swaps = len(said) > 1 and sorted(said) == sorted(meant)
         self.size = 1 if self.swaps else max(len(said), len(meant))
@@ -47,21 +49,17 @@ class Slip:
     @property
     def number(self) -> str:
         """The digits of the call's name around the difference."""
-        return self.said.join(self.around(str.isdecimal))
+        return self.said.join(self.around(_DIGITS))
 
     @property
     def source_number(self) -> str:
         """The digits of the prompt's name around the difference."""
-        return self.meant.join(self.around(str.isdecimal))
+        return self.meant.join(self.around(_DIGITS))
 
-    def around(self, belongs: Callable[[str], bool]) -> tuple[str, str]:
-        """Returns the characters ahead of the difference and behind it that belong to one kind."""
-        start, end = len(self.before), 0
-        while start and belongs(self.before[start - 1]):
-            start -= 1
-        while end < len(self.behind) and belongs(self.behind[end]):
-            end += 1
-        return self.before[start:], self.behind[:end]
+    def around(self, signs: re.Pattern[str]) -> tuple[str, str]:
+        """Returns what a pattern of any number of signs finds right ahead of the difference, and right behind it."""
+        ahead, behind = signs.match(self.before[::-1]), signs.match(self.behind)
+        return ahead[0][::-1] if ahead else "", behind[0] if behind else ""
 
 
 def in_common(a: AnyStr, b: AnyStr) -> int:
@@ -89,6 +87,8 @@ def two_slips(name: str, source: str) -> Sequence[Slip]:
     if said[TOKEN_CHARS:-TOKEN_CHARS] not in meant or 4 * abs(len(name) - len(source)) > len(name):
         return ()
     for a, b in product(range(TOKEN_CHARS + 1), repeat=2):
+        if a + 1 >= least or b + 1 >= least:
+            continue
         same = in_common(said[a:], meant[b:])
         second, rest = said[a + same :], meant[b + same :]
         size = max(a, b) + max(len(second), len(rest))

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from bench.drafted_slips import Vocabulary, found_shares, named, slips
-from bench.near_copies import KINDS, PATHS, ROOT, SLIPS, edits, found_share, listing, suspects
+from bench.near_copies import KINDS, PATHS, ROOT, SLIPS, costs_us, edits, found_share, listing, suspects
 
 
 @pytest.mark.parametrize("slip", SLIPS.values(), ids=SLIPS)
@@ -36,9 +36,29 @@ def test_paths_whose_cost_is_measured_are_what_their_label_says(label: str, path
 def test_looking_up_a_path_takes_few_calls_of_functions(path: str) -> None:
     """What is counted is the same on every machine: a call takes about 0.15 us, and 67 us are 5 % of an answer."""
     prompt = listing(100_000)
+    suspects(prompt, {"path": path})  # so that its patterns are compiled
     with Profile(builtins=True) as profile:
         suspects(prompt, {"path": path})
     assert sum(entry.callcount for entry in profile.getstats()) < 440
+
+
+def test_what_lookups_cost_is_told_for_every_near_copy() -> None:
+    costs = costs_us(["UUID"], 2)
+    assert {kind for kind, _ in costs} == {"UUID"}
+    assert set(SLIPS) - {slip for _, slip in costs} == {"lost folder", "other stroke"}
+    assert all(0 < cost_us < 1e6 for cost_us in costs.values())
+
+
+@pytest.mark.parametrize("slip", ["one character", "lookalike", "other sign"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_looking_up_a_near_copy_of_any_kind_takes_few_calls_of_functions(kind: str, slip: str) -> None:
+    chance = random.Random(5)
+    name = KINDS[kind](chance)
+    prompt, wrong = f"{listing(100_000)}\nNow use {name}, please.", SLIPS[slip](name, chance)
+    suspects(prompt, {"path": wrong})
+    with Profile(builtins=True) as profile:
+        suspects(prompt, {"path": wrong})
+    assert sum(entry.callcount for entry in profile.getstats()) < 480
 
 
 def test_names_that_cannot_have_a_slip_have_no_share() -> None:

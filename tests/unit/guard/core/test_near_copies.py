@@ -759,3 +759,41 @@ def test_a_near_copy_is_ignored_counted_or_rerun_as_configured(setting: Any, sev
     assert verdict.outcome is (Outcome.NEAR_COPY if severity else Outcome.CLEAN)
     assert "kimi" not in " ".join(defect.detail for defect in verdict.defects)
     assert check_answer(GuardConfig(near_copies=setting), request, answer_with("models/kimi-k3/config.json")).good
+
+
+WINDOWS = "C:\\Users\\new_mia\\report_2291.xlsx"
+
+
+@pytest.mark.parametrize("nested", [0, 1])
+@pytest.mark.parametrize(
+    ("name", "source"),
+    [
+        (WINDOWS, None),
+        ("C:\\Users\\new_mai\\report_2291.xlsx", WINDOWS),
+        ("C:\\Users\\new_mia\\report_2219.xlsx", WINDOWS),
+        ("C:\\Users\\report_2291.xlsx", WINDOWS),
+        ("C:\\Users\\new_mia\\totals.csv", None),
+        ("C:\\Users\\new_mia\\report_2291.xlsx.bak", None),
+        ("D:\\ledger\\north_7291.csv", None),
+        ("\\\\store\\north\\ledger_4471.csv", None),
+        ("\\\\store\\north\\ledger_4417.csv", "\\store\\north\\ledger_4471.csv"),
+    ],
+)
+def test_a_path_of_windows_is_looked_up_however_its_backslashes_are_written(
+    nested: int, name: str, source: str | None
+) -> None:
+    text = f"first\n{WINDOWS}\nD:/ledger/north_7291.csv\n\\\\store\\north\\ledger_4471.csv\nlast"
+    prompt = json.dumps({"files": text}) if nested else text
+    assert suspected(name, prompt) == (None if source is None else source.replace("\\", "/"))
+
+
+def test_a_call_that_names_a_path_of_windows_rightly_as_well_means_the_other_one() -> None:
+    moved = WINDOWS.replace("2291", "2292x")
+    assert suspected(moved, f"move {WINDOWS}", source=WINDOWS) is None
+    assert suspected(moved, f"move {WINDOWS}") is not None
+
+
+def test_only_escapes_of_its_own_signs_hide_a_name() -> None:
+    prompt = PromptText(b'{"messages": [{"role": "user", "content": "\\u00e9 \\uD83D\\uDE80 \\u002B"}]}')
+    assert all(prompt.shows(name) for name in ("docs/e\u0435.md", "a&b"))
+    assert not any(prompt.shows(name) for name in ("\u00e9t\u00e9.py", "a/\U0001f680.md", "c++"))

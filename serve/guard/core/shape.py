@@ -544,7 +544,7 @@ _CALLS_IN_WORDS = (
     # As clients show calls to their users and to models, and as prompts without tools ask for them.
     re.compile(
         r"\n\[(?i:tool[ _](?:calls?|use)|calling tool|called function)\]?:?[ \t]*(?:name=)?\"?"
-        r"([\w.\-]{1,128})(?=[^\n{(]{0,128}(?:\{|(?<!\])\())"
+        r"([\w.\-]{1,128})(?=[^\n{(]{0,128}(?:\{|(?<!\])\()|\]\s{0,64}\Z)"
     ),
     re.compile(r'\n\{\s{0,8}tool\s{0,8}=>\s{0,8}"([^"\n]{1,128})"'),
     re.compile(r"\n\[/([\w.\-]{1,128})\][ \t]*$", re.MULTILINE),
@@ -556,6 +556,11 @@ _CALLS_IN_WORDS = (
         r'\n<{1,3}[\w:\-]{1,48}>{1,3}\s{0,64}(?:\[\s{0,64})?\{\s{0,64}"name"\s{0,8}:\s{0,8}"([^"\n]{1,128})"\s{0,8},\s{0,8}'
         r'"(?:arguments|parameters|input|args)"\s{0,8}:'
     ),
+    # With the name last (mudler/LocalAI#10052).
+    re.compile(
+        r'\n\{\s{0,64}"(?:arguments|parameters)"\s{0,8}:\s{0,8}\{[^\0]{0,4096}?\}\s{0,64},\s{0,64}"name"\s{0,8}:\s{0,8}'
+        r'"([^"\n]{1,128})"\s{0,64}\}'
+    ),
     # Behind the first call of a block, the next one without its bracket.
     re.compile(r'\n"?name"\s{0,8}:\s{0,8}"([^"\n]{1,128})"\s{0,8},\s{0,8}"(?:arguments|parameters)"\s{0,8}:\s{0,8}\{'),
     re.compile(
@@ -564,6 +569,10 @@ _CALLS_IN_WORDS = (
     ),
     re.compile(r'\n<([\w.\-]{1,128})>[ \t]{0,8}\{\s{0,64}"[\w$\-]{1,64}"\s{0,8}:'),
     _unquoted("functools", '`"', r'\s?\[\s*\{\s*"name"\s*:\s*"([^"\n]{1,128})"'),
+    # As the last line, where one has no list around it (andrewyng/aisuite#339).
+    re.compile(
+        r"\n(?:tool_call:[ \t]?)?([\w.\-]{1,128})\((?=[a-zA-Z_]\w{0,63}=[\"'\[{\dTFN\-][^\n]{0,4096}\)\s{0,64}\Z)"
+    ),
     # As Llama 4 and others write a list of calls, in Python; one within a line has no list in it.
     re.compile(r"\n\[([\w.\-]{1,128})\((?=(?:\)|[a-zA-Z_]\w{0,63}=)[^\n]{0,4096}\)?\][ \t]*$)", re.MULTILINE),
     re.compile(r"\[(?<=[ \t]\[)([\w.\-]{1,128})\((?:\)|[a-zA-Z_]\w{0,63}=[^\n\[]{0,4096}\))\][ \t]*$", re.MULTILINE),
@@ -582,8 +591,8 @@ _SIGNS_OF_WORDS = (
 
 def words_of_a_call(text: str, tools: Container[str]) -> bool:
     """Returns whether a text holds what is left of a call to a declared tool, or of a turn, without special tokens."""
-    if not any([sign in text for sign in _SIGNS_OF_WORDS]):  # nearly always, and found out in no time
-        return False
+    if not (any([sign in text for sign in _SIGNS_OF_WORDS]) or text.rstrip().endswith(")")):
+        return False  # nearly always, and found out in no time
     text = "\n" + text  # where patterns of whole lines begin
     if _CHANNEL_IN_WORDS.search(text) and _CHANNEL_IN_WORDS.search(_QUOTED.sub('"', text)):
         return True

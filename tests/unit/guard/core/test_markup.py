@@ -283,6 +283,11 @@ def test_the_end_of_a_turn_is_suspect_behind_a_value_that_began_none(end: str, b
         'I look.\n<use_tool>{"name": "bash", "parameters": {"command": "ls"}}</use_tool>',
         'name": "bash", "arguments": {"command": "ls"}}]',
         'I look.\n"name": "bash", "arguments": {"command": "ls"}}\n',
+        'bash(command="ls -la")',
+        'I look.\n\nbash(command="ls", timeout=5)\n',
+        "tool_call:bash(commands=['ls'])",
+        "I look.\n\n[tool_call:bash]\n",
+        'I look.\n{"arguments": {"command": "ls"}, "name": "bash"}',
     ],
 )
 def test_a_call_whose_special_tokens_were_skipped_is_noticed_by_its_words(text: str, size: int) -> None:
@@ -318,6 +323,11 @@ def test_reasoning_of_gpt_oss_in_content_is_noticed_by_the_words_of_the_next_cha
         '<package>{"name": "bash", "version": "5.2"}</package>',
         'It has a "name": "bash", "arguments": {}, and\n"name": "bash", "version": 5',
         "The assistant. Final report: self.assistantfinal = assistantfinal(turns)",
+        'Call it so:\nbash(command="ls")\n\nIt lists files.',
+        'Then I say bash(command="ls")',
+        "It is defined as\nbash(command: str)",
+        "bash(command=command)",
+        "I have seen [tool call: bash] there.",
     ],
 )
 def test_words_of_a_call_in_code_are_text(text: str, size: int) -> None:

@@ -45,6 +45,7 @@ class ChoiceGuard:
         self._whole = whole
         self._reason: str | None = None
         self._stop: Any = None
+        self._refused = False  # in words of a field of their own
         self._tokens: list[TokenDetails] = []  # of chunks of which nothing has gone out or is held as a call
         self.log = log = DefectLog(index, tolerates)
         self.defects = log.defects
@@ -107,6 +108,7 @@ class ChoiceGuard:
                 self.log.report(Outcome.FAILED, f"{name} that is no text", once=True)
             elif name != "tool_calls" and first:
                 ready[name] = value
+                self._refused = self._refused or (name == "refusal" and bool(value))
         ready = self._with_ends(ready, delta)
         steps = [Step(ready, None, self._take_tokens())] if ready else []
         if entries := delta.get("tool_calls"):
@@ -184,7 +186,7 @@ class ChoiceGuard:
         if self.by_length and self._texts.repetitive:
             severity = Severity.SUSPECT if self._whole else Severity.NOTE  # the client of a stream has it already
             self.log.report(Outcome.REPETITION, "a text without end", severity)
-        texts = self._texts.finish(cut=self.cut, called=self.calls.begun)
+        texts = self._texts.finish(cut=self.cut, called=self.calls.begun or self._refused)
         steps = [Step(texts, None, self._take_tokens())] if texts else []
         steps += self._finish_drafts()
         steps += self.calls.finish(cut=self.cut, by_length=reason == "length")
@@ -271,7 +273,7 @@ class ChoiceGuard:
 
     def _silence(self, reason: str) -> tuple[Severity, str] | None:
         """Returns severity and detail of what an answer lacks that ended for a reason; None if it lacks nothing."""
-        if self.calls.begun or self.cut or reason == "content_filter":
+        if self.calls.begun or self.cut or self._refused or reason == "content_filter":
             return None
         if self._expected.calls_required or reason == "tool_calls":
             return Severity.HARD, "no call where one was required"

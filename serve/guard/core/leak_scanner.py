@@ -247,7 +247,7 @@ class LeakScanner:
         if self._thoughts and meant not in OPENINGS:
             return MarkerShape.MENTION
         if self._silent and meant in THOUGHTS and meant not in PROMPTED_THOUGHTS:
-            return MarkerShape.STRAY
+            return MarkerShape.STRAY if self._json is False else MarkerShape.MENTION  # words before a document
         if meant in ENDS_OF_THOUGHTS and self._thinking > 0:
             return MarkerShape.MENTION
         line = self._quotation.line

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from serve.config.guard import GuardConfig
 from serve.guard.core.client_view import ClientView, Delta
 from serve.guard.core.expectation import Expectation
 from serve.guard.core.json_prefix import MOST_SPACE, JsonPrefix
 from serve.guard.core.leak_scanner import MARKS, LeakScanner
-from serve.guard.core.markup import REPLACEMENT
+from serve.guard.core.markup import MARKUP, REPLACEMENT, canonical
 from serve.guard.core.schema import Schema
 from serve.guard.core.schema_cost import UnjudgedError
-from serve.guard.core.shape import MarkerShape
+from serve.guard.core.shape import OPENINGS, MarkerShape
 from serve.guard.core.verdict import (
     DefectLog,
     Outcome,
@@ -25,10 +26,8 @@ from serve.guard.core.verdict import (
 from serve.parsing.strict_json import has_half_character, loads
 from serve.stream.frame import REASONING_NAMES
 
-# What models put before a document where no grammar keeps them from it, and what may become that.
-_FENCE = re.compile(r"\s{0,16}`{3,8}\w{0,8}[ \t\r]{0,16}\n")
-_OPEN_FENCE = re.compile(r"\s{0,16}(?:`{1,2}|`{3,8}\w{0,8}[ \t\r]{0,16})?")
-_TICKS = re.compile("(`+)")
+_BRACKET = re.compile(r"[{}\[\]]")
+_decoder = json.JSONDecoder()
 
 
 class TextGuard:
@@ -46,7 +45,7 @@ class TextGuard:
         self._view = view
         self._log = log
         schema = expectation.document
-        self._document = None if schema is None else _DocumentGuard(schema, settings, log)
+        self._document = None if schema is None else _DocumentGuard(schema, expectation.tools, settings, log)
         self._scanners: dict[str, LeakScanner] = {}
 
     def feed(self, name: str, text: str) -> str:
@@ -137,7 +136,7 @@ class TextGuard:
         if document is not None and not (document.started or called or leaks or cut):
             ready |= self._document_in_thoughts(document)
         if document is not None and "content" not in leaks and (document.started or not (called or leaks)):
-            document.finish(cut=cut)
+            document.finish(cut=cut, called=called)
             if not self._log.blocked and (text := self._extend_document(document.flush(), ended=not cut)):
                 ready["content"] = ready.get("content", "") + text
         return ready
@@ -182,60 +181,43 @@ class TextGuard:
 class _DocumentGuard:
     """Guards content that must be one JSON document: it streams while it is a valid prefix, its end once all is right.
 
-    A code block around the document is left out.
+    Words around the document, or beside calls, are left out: where no grammar keeps them from it, models say what
+    comes, put it into a code block, or write thoughts before it. Then the document, or what is missing of it, goes out
+    at the end.
 
     Attributes:
-        started: True once any text has come.
+        started: True once more than space has come.
         over: True once the document is followed by space without end: nothing else will come.
     """
 
-    def __init__(self, schema: Schema, settings: GuardConfig, log: DefectLog) -> None:
+    def __init__(self, schema: Schema, tools: Collection[str], settings: GuardConfig, log: DefectLog) -> None:
         self.started = False
         self.over = False
         self._schema = schema
+        self._tools = tools
         self._settings = settings
         self._hold = settings.hold_json
         self._log = log
         self._prefix = JsonPrefix(begins="{" if schema.is_of_objects else "")
         self._pieces: list[str] = []
         self._held: list[str] = []
-        self._front: str | None = ""  # what may begin a code block; None once that is settled
-        self._in_fence = False
+        self._has_words = False
 
     def feed(self, text: str) -> str:
         """Returns the text that may go out."""
-        if self._front is not None:
-            self.started = self.started or bool(text)
-            self._front += text
-            if _OPEN_FENCE.fullmatch(self._front):
-                return ""
-            text = self._behind_fence()
-        if not self._in_fence:
-            return self._feed(text)
-        # No document ends in a backtick: one behind it is the block's.
-        return "".join([self._feed(part) for part in _TICKS.split(text) if not (self._prefix.complete and "`" in part)])
-
-    def _behind_fence(self) -> str:
-        """Returns the text so far without the beginning of a code block, which is settled."""
-        front, self._front = self._front or "", None
-        if (fence := _FENCE.match(front)) is None:
-            return front
-        self._in_fence = True
-        self._log.report(Outcome.RESCUED, "the document read from a code block", Severity.NOTE)
-        return front[fence.end() :]
-
-    def _feed(self, text: str) -> str:
+        self.started = self.started or not (text == "" or text.isspace())
         if self.over:
             return ""
         self._pieces.append(text)
         self._held.append(text)
         if self._prefix.broken:
             return ""
-        if REPLACEMENT in text:
-            self._log.report(Outcome.TRUNCATED, "a cut character in the document", Severity.SUSPECT, once=True)
+        self._note_cut_character(text)
         self._prefix.feed(text)
         if self._prefix.broken:
-            self._log.report(Outcome.INVALID_JSON, "the content is not JSON")
+            self._has_words = _may_be_around_a_document("".join(self._pieces))
+            if not self._has_words:
+                self._log.report(Outcome.INVALID_JSON, "the content is not JSON")
         if self._prefix.space > MOST_SPACE and self._prefix.complete:
             self.over = True
             self._log.report(Outcome.INVALID_JSON, "space without end behind the document", Severity.NOTE, once=True)
@@ -259,10 +241,15 @@ class _DocumentGuard:
         except (ValueError, UnjudgedError):
             return False
 
-    def finish(self, *, cut: bool) -> None:
-        """Checks the whole document, unless the request's own limits have cut it."""
-        if self._front and not cut:
-            self._feed(self._behind_fence())
+    def finish(self, *, cut: bool, called: bool) -> None:
+        """Checks the whole document, unless the request's own limits have cut it.
+
+        Args:
+            cut: Whether they did.
+            called: Whether there are calls, so that words need not have a document among them.
+        """
+        if self._has_words:
+            self._leave_words_out(called=called)
         if self._prefix.broken:
             return
         if not self._prefix.complete and cut:
@@ -289,12 +276,53 @@ class _DocumentGuard:
             severity = severity_of_mismatch(self._settings, strict=self._schema.strict)
             self._log.report(Outcome.SCHEMA_MISMATCH, f"the document at {mismatch}", severity)
 
+    def _leave_words_out(self, *, called: bool) -> None:
+        """Puts the one document among the words in the place of them all, or nothing where there are calls."""
+        text = "".join(self._pieces)
+        sent = text[: len(text) - len(self.held)]
+        brackets = "{" if self._schema.is_of_objects else "{["
+        begin = min((place for sign in brackets if (place := text.find(sign)) >= 0), default=len(text))
+        document = text[begin : max(text.rfind("}"), text.rfind("]")) + 1]
+        prefix = JsonPrefix(begins=brackets)
+        prefix.feed(document)
+        words = f"{text[:begin]}\n{text[begin + len(document) :]}"
+        if prefix.complete and not (sent[:begin].strip() or self._may_call(words)):
+            self._log.report(Outcome.RESCUED, "the document read from the words around it", Severity.NOTE)
+            self._note_cut_character(document)
+            self._prefix, self._pieces = prefix, [document]
+            self._held = [document[max(0, len(sent) - begin) :]]
+        elif called and not sent.strip():
+            self._log.report(Outcome.RESCUED, "calls with words where a document was due", Severity.NOTE)
+            self._held = []
+        else:
+            self._log.report(Outcome.INVALID_JSON, "the content is not JSON")
+
+    def _note_cut_character(self, text: str) -> None:
+        if REPLACEMENT in text:
+            self._log.report(Outcome.TRUNCATED, "a cut character in the document", Severity.SUSPECT, once=True)
+
+    def _may_call(self, words: str) -> bool:
+        """Returns whether words around an object may make it the arguments of a call, or a call, that was lost."""
+        named = any(name in words for name in self._tools)
+        return named or any(canonical(marker.group()) in OPENINGS for marker in MARKUP.finditer(words))
+
     @property
     def held(self) -> str:
-        return (self._front or "") + "".join(self._held)
+        return "".join(self._held)
 
     def flush(self) -> str:
         """Returns everything that was held back, right or wrong."""
-        held = self.held
-        self._front, self._held = None, []
+        held, self._held = self.held, []
         return held
+
+
+def _may_be_around_a_document(text: str) -> bool:
+    """Returns whether a text that is no JSON may be words around some: in front of it, or behind all of it."""
+    text = text.lstrip()
+    if not text.startswith(("{", "[")):
+        return bool(text)  # or it was lost in space
+    try:
+        _, end = _decoder.raw_decode(text)
+    except (ValueError, RecursionError):
+        return False
+    return _BRACKET.search(text, end) is None

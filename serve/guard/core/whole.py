@@ -115,7 +115,7 @@ def chunk_of(answer: Mapping[str, Any]) -> dict[str, Any]:
         calls = [
             {**call, "index": index} for index, call in enumerate((message.get("tool_calls") or [])[: MAX_CALLS + 1])
         ]
-        delta = {name: message[name] for name in TEXTS if message.get(name)}
+        delta = {name: message[name] for name in (*TEXTS, "refusal") if message.get(name)}
         delta |= {"tool_calls": calls} if calls else {}
         ending = {name: choice[name] for name in STOPS if name in choice}
         choices.append(

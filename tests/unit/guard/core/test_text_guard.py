@@ -4,7 +4,20 @@ import json
 from typing import Any
 
 import pytest
-from support.guard_harness import CLEAN, broken, chunk, chunks_of, healed, json_request, read, through
+from support.guard_harness import (
+    CLEAN,
+    broken,
+    call,
+    calls,
+    calls_of,
+    chunk,
+    chunks_of,
+    healed,
+    json_request,
+    read,
+    through,
+    tools_request,
+)
 
 from lab.sim import SimSettings
 from serve.config.guard import GuardConfig
@@ -72,37 +85,86 @@ def test_a_document_against_its_strict_schema_keeps_its_last_character() -> None
 
 
 CITY = '{"city": "```sh\\nls\\n```"}'
-IN_BLOCKS = [
+# As models write it where no grammar keeps them from it; from reports.
+AROUND = [
     f"```json\n{CITY}\n```", f"```\n{CITY}", f"\n\n```JSON \r\n{CITY}```\n", f"````json\n{CITY}\n````",
-    f"```json\n\n{CITY}\n\n```\n\n",
+    f"```json\n\n{CITY}\n\n```\n\n", f"{CITY}\n```", f"``{CITY}``",  # openai/codex-plugin-cc#583
+    f"Here it is:\n```json\n{CITY}\n```", f"Here it is:\n\n{CITY}",  # Alcova-AI/adk-anthropic-go#8
+    f"```json\n{CITY}\n```\nThat is it.", f"{CITY}\n\nThat is it.", f"Thinking it is Bern, I say: {CITY}.",
+    f"It is Bern.\n</think>\n\n{CITY}", f"<think>\n\n</think>\n\n{CITY}", f"<think>\nBern.\n</think>{CITY}",
+    f"{CITY}<|im_end|>", f"{CITY}</s>", f"<json>{CITY}</json>", f"\ufeff{CITY}",
 ]  # fmt: skip
+TOO_MUCH = [
+    f"```json\n{CITY}\n```\n```json\n{{}}\n```", f"{CITY}{CITY}", f"{CITY}\n{CITY}", f"Not {{}} but {CITY}",
+    f"{CITY}, see [1]", "```json", "`", "```json\n```", "It is Bern.", f"Here it is: {CITY[:-1]}", f"{CITY}}}",
+]  # fmt: skip
+
+
+def in_pieces(text: str, size: int, *calls: dict[str, Any]) -> list[dict[str, Any]]:
+    pieces = [chunk({"content": text[place : place + size]}) for place in range(0, len(text), size)]
+    return [*pieces, *map(chunk, calls), chunk({}, "tool_calls" if calls else "stop")]
 
 
 @pytest.mark.parametrize("size", [1, 4, 1000])
 @pytest.mark.parametrize("hold", [True, False])
-@pytest.mark.parametrize("text", IN_BLOCKS)
-def test_a_document_in_a_code_block_is_delivered_without_it(text: str, hold: bool, size: int) -> None:
+@pytest.mark.parametrize("text", AROUND)
+def test_a_document_is_delivered_without_what_a_model_writes_around_it(text: str, hold: bool, size: int) -> None:
     guard = Guard(GuardConfig(hold_json=hold), json_request(response_format={"type": "json_object"}))
-    parts = [chunk({"content": text[place : place + size]}) for place in range(0, len(text), size)]
-    sent = through(guard, [*parts, chunk({}, "stop")])
-    assert read(sent)["content"].strip() == CITY
+    assert read(through(guard, in_pieces(text, size)))["content"].strip() == CITY
     assert guard.outcome is Outcome.RESCUED
+
+
+@pytest.mark.parametrize("size", [1, 4, 1000])
+@pytest.mark.parametrize("text", TOO_MUCH)
+def test_words_with_several_documents_or_none_are_no_document(text: str, size: int) -> None:
+    guard = Guard(GuardConfig(), json_request(response_format={"type": "json_object"}))
+    through(guard, in_pieces(text, size))
+    assert guard.verdicts[0].outcome in (Outcome.INVALID_JSON, Outcome.TRUNCATED)
+
+
+@pytest.mark.parametrize("size", [1, 4, 1000])
+def test_of_any_json_no_word_goes_out_before_the_document(size: int) -> None:
+    form = {"type": "json_schema", "json_schema": {"name": "n", "schema": {}}}
+    sent = through(Guard(GuardConfig(reruns=0), json_request(response_format=form)), in_pieces('true: {"a": 1}', size))
+    assert read(sent)["content"] in ('{"a": 1}', "tru")
+    assert bool(read(sent)["error"]) is (read(sent)["content"] == "tru")
 
 
 @pytest.mark.parametrize("size", [1, 4, 1000])
 @pytest.mark.parametrize(
     "text",
     [
-        f"Here it is:\n```json\n{CITY}\n```", f"```json\n{CITY}\n```\nThat is it.",
-        f"```json\n{CITY}\n```\n```json\n{{}}\n```",
-        f"``{CITY}``", "```json", "`", f"```{CITY}```", "```json\n```", f"{CITY}\n```",
+        'I look.\n<tool_call>\n{"name": "get_weather", "arguments": {}}\n</tool_call>',
+        'I look.\n[TOOL_CALLS]{"city": "Bern"}', 'I call get_weather with {"city": "Bern", "days": 3}.',
     ],
 )  # fmt: skip
-def test_a_document_with_more_than_a_code_block_around_it_is_none(text: str, size: int) -> None:
-    guard = Guard(GuardConfig(), json_request(response_format={"type": "json_object"}))
-    parts = [chunk({"content": text[place : place + size]}) for place in range(0, len(text), size)]
-    through(guard, [*parts, chunk({}, "stop")])
-    assert guard.verdicts[0].outcome in (Outcome.INVALID_JSON, Outcome.TRUNCATED)
+def test_an_object_that_may_be_a_lost_call_is_no_document(text: str, size: int) -> None:
+    guard = Guard(GuardConfig(), tools_request(response_format={"type": "json_object"}))
+    through(guard, in_pieces(text, size))
+    assert guard.verdicts[0].outcome in (Outcome.INVALID_JSON, Outcome.MARKER_LEAK)
+
+
+@pytest.mark.parametrize("size", [1, 4, 1000])
+@pytest.mark.parametrize("words", ["I look it up.", "I look {it} up, as [1] says.\n", " \n"])
+def test_words_beside_calls_are_left_out_where_a_document_is_due(words: str, size: int) -> None:
+    made = call(0, "get_weather", '{"city": "Bern", "days": 3}')  # vllm-project/vllm#16313
+    guard = Guard(GuardConfig(), tools_request(response_format={"type": "json_object"}))
+    message = read(through(guard, in_pieces(words, size, calls(made))))
+    assert calls_of(message) == [("get_weather", {"city": "Bern", "days": 3})]
+    assert (message["content"].strip(), message["finish"]) == ("", ["tool_calls"])
+    assert guard.outcome is (Outcome.RESCUED if words.strip() else Outcome.CLEAN)
+
+
+def test_a_refusal_stands_for_the_document_or_the_call() -> None:
+    for body in (json_request(), tools_request(tool_choice="required")):
+        guard = Guard(GuardConfig(), body)
+        sent = through(guard, [chunk({"refusal": "I can't"}), chunk({"refusal": " help."}), chunk({}, "stop")])
+        assert "".join(each["choices"][0]["delta"].get("refusal", "") for each in sent) == "I can't help."
+        assert read(sent)["finish"] == ["stop"]
+        message = {"role": "assistant", "content": None, "refusal": "I can't help."}
+        answer = {"choices": [{"index": 0, "message": message, "finish_reason": "stop"}]}
+        assert WholeGuard(GuardConfig(), body).check(json.loads(json.dumps(answer))) == answer
+        assert guard.outcome is Outcome.CLEAN
 
 
 FITS = '{"city": "Bern", "days": 3}'

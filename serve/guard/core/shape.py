@@ -556,9 +556,9 @@ _CALLS_IN_WORDS = (
         r'\n<{1,3}[\w:\-]{1,48}>{1,3}\s{0,64}(?:\[\s{0,64})?\{\s{0,64}"name"\s{0,8}:\s{0,8}"([^"\n]{1,128})"\s{0,8},\s{0,8}'
         r'"(?:arguments|parameters|input|args)"\s{0,8}:'
     ),
-    # With the name last (mudler/LocalAI#10052).
+    # With the name last (mudler/LocalAI#10052), in a line: of others, each that begins so would be read to its end.
     re.compile(
-        r'\n\{\s{0,64}"(?:arguments|parameters)"\s{0,8}:\s{0,8}\{[^\0]{0,4096}?\}\s{0,64},\s{0,64}"name"\s{0,8}:\s{0,8}'
+        r'\n\{\s{0,64}"(?:arguments|parameters)"\s{0,8}:\s{0,8}\{[^\n]{0,4096}?\}\s{0,64},\s{0,64}"name"\s{0,8}:\s{0,8}'
         r'"([^"\n]{1,128})"\s{0,64}\}'
     ),
     # Behind the first call of a block, the next one without its bracket.

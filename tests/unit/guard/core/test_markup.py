@@ -16,7 +16,7 @@ from serve.config.guard import GuardConfig
 from serve.guard.core import check_answer
 from serve.guard.core.leak_scanner import LeakScanner
 from serve.guard.core.markup import CANONICAL, ENDS_OF_TURNS, MARKUP, STARTS, canonical
-from serve.guard.core.shape import MarkerShape
+from serve.guard.core.shape import MarkerShape, words_of_a_call
 from serve.guard.core.verdict import Outcome, Severity
 
 _FILE = Path(__file__).parents[5] / "shared" / "conformance" / "families" / "markers.json"
@@ -340,6 +340,12 @@ def test_brackets_that_are_nested_deeper_than_those_of_a_call_do_not_wait(bracke
     text = bracket * 50_000
     assert len(scanner.feed(text)) > len(text) - 20
     assert not scanner.leak_begun
+
+
+@pytest.mark.parametrize("line", ['{"arguments": {', '{"arguments": {},', 'bash(a="', "[tool_call:"])
+def test_beginnings_of_calls_in_words_take_time_in_proportion_to_their_length(line: str) -> None:
+    text = f"\n{line}" * 20_000  # seconds, if each were read far beyond its line
+    assert not words_of_a_call(text, {"mop"})
 
 
 def test_quoted_words_without_end_take_time_in_proportion_to_their_length() -> None:

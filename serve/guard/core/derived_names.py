@@ -150,8 +150,8 @@ def is_stray_capital(slip: Slip) -> bool:
     is_folder = "/" in slip.behind and source.count("/") > 1
     if _is_host(source) or (is_file(source) and slip.start > source.rfind(".")):
         return True
-    if slip.size != 1:
-        return is_folder or ("@" in source and source.islower())
+    if slip.size != 1:  # `near-COPIES.md`
+        return is_folder or (source.islower() and ("@" in source or (slip.before != "" and _is_long(slip))))
     if not any(sign in source for sign in "/\\_@:-"):
         return False
     if slip.before[-1:].isalpha() or (slip.meant.isupper() and slip.behind[:1].isalpha()):
@@ -254,6 +254,8 @@ def _is_fused(slip: Slip) -> bool:
         return True
     if said and slip.behind and meant[0] == "/" and slip.before[-1:].isalnum():
         return True
+    if not said and meant[0] == "/" and slip.behind[:1] in {"-", "_"}:
+        return slip.before[-1:].isalnum()  # `gateway_watch.py` for `gateway/engine_watch.py`
     if not (slip.before[-1:].isalnum() and slip.behind[:1].isalnum()):
         return False
     is_torn = said != "" or meant[0].isalnum() != meant[-1].isalnum()
@@ -454,7 +456,7 @@ def _is_other_word(slip: Slip, *, creates: bool) -> bool:
     """Another word, as another file's name has; not another token within one."""
     if slip.size <= 1:
         return False
-    if _has_no_ending(slip) or _is_cut(slip) or _is_fused(slip) or _is_no_version(slip):
+    if any(holds(slip) for holds in (_has_no_ending, _is_cut, _is_fused, _is_no_version, is_stray_capital)):
         return False
     if not (slip.said + slip.meant).isalnum():
         return True

@@ -797,3 +797,21 @@ def test_only_escapes_of_its_own_signs_hide_a_name() -> None:
     prompt = PromptText(b'{"messages": [{"role": "user", "content": "\\u00e9 \\uD83D\\uDE80 \\u002B"}]}')
     assert all(prompt.shows(name) for name in ("docs/e\u0435.md", "a&b"))
     assert not any(prompt.shows(name) for name in ("\u00e9t\u00e9.py", "a/\U0001f680.md", "c++"))
+
+
+@pytest.mark.parametrize(
+    ("name", "source"),
+    [
+        ("docs/adr/0106-near-COPIES.md", "docs/adr/0106-near-copies.md"),
+        ("docs/adr/0106-NEAR-copies.md", "docs/adr/0106-near-copies.md"),
+        ("docs/adr/README.md", None),
+        ("tests/unit/gateway_pipeline.py", "tests/unit/gateway/test_pipeline.py"),
+        ("tests/unit/gateway_queue.py", None),
+    ],
+)
+def test_a_word_in_capitals_among_others_and_a_folder_that_ran_into_a_file_are_no_new_names(
+    name: str, source: str | None
+) -> None:
+    prompt = "docs/adr/0106-near-copies.md, docs/adr/readme.md, tests/unit/gateway/test_pipeline.py"
+    assert suspected(name, prompt) == source
+    assert suspected(name, prompt, content="one\ntwo\n") is None

@@ -24,11 +24,12 @@ _MOST_TOKENS = 10**12  # beyond, and with NaN, a count is none
 
 
 class Call(NamedTuple):
-    """One tool call; `arguments` is a JSON object as text."""
+    """One tool call; `arguments` is a JSON object as text, `toolset` what its tool belongs to, if to any."""
 
     id: str
     name: str
     arguments: str
+    toolset: str = ""
 
 
 class AnswerUsage(NamedTuple):

@@ -189,6 +189,8 @@ def _chat_call(block: Block, where: str) -> dict[str, Any]:
     if not isinstance(call_id, str) or not isinstance(name, str):
         raise wrong(where, "a tool_use needs an `id` and a `name`")
     given = block.get("input") or {}
+    if isinstance(toolset := block.get("toolset_name"), str) and isinstance(given, dict):
+        name, given = toolset, {"action": name, **given}
     arguments = given if isinstance(given, str) else msgspec.json.encode(given).decode()
     return {"id": engine_id(call_id), "type": "function", "function": {"name": name, "arguments": arguments}}
 

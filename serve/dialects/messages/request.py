@@ -12,7 +12,7 @@ from serve.dialects.chat import STREAMED, taken_ids
 from serve.dialects.count_tokens import counted
 from serve.dialects.dialect import Translated
 from serve.dialects.messages.conversation import chat_messages
-from serve.dialects.messages.tools import chat_tools
+from serve.dialects.messages.tools import chat_tools, offers_toolset, tools_in_effect
 from serve.errors import InvalidRequestError
 
 # Fields that chat has under the same or another name.
@@ -46,6 +46,7 @@ class MessagesMemo:
         omitted: True if it wants those blocks without their text.
         max_tokens: The length that the answer may have; 0 if that is not known.
         taken_ids: Ids of the calls in the conversation so far.
+        toolset: True if the tools for a computer are a toolset.
     """
 
     prompt_tokens: int
@@ -53,6 +54,7 @@ class MessagesMemo:
     omitted: bool = False
     max_tokens: int = 0
     taken_ids: frozenset[str] = frozenset()
+    toolset: bool = False
 
 
 @within_depth()
@@ -83,6 +85,7 @@ def decode(body: bytes) -> Translated:
         omitted=thinking.get("display") == "omitted",
         max_tokens=limit,
         taken_ids=taken_ids(chat["messages"]),
+        toolset=offers_toolset(tools_in_effect(request, request.get("tools") or [])),
     )
     return Translated(encoded, bool(stream), memo, tuple(dropped), chat["model"], limit)
 

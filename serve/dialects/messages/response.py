@@ -11,6 +11,7 @@ from serve.dialects.dialect import Identity
 from serve.dialects.failure import Failure
 from serve.dialects.messages.conversation import client_id
 from serve.dialects.messages.request import THREAD_NOT_FOUND, MessagesMemo
+from serve.dialects.messages.tools import toolset_call
 from serve.dialects.sealed_reasoning import seal
 from serve.errors import GatewayError, MethodNotAllowedError, RouteNotFoundError
 
@@ -57,7 +58,7 @@ def encode_whole(completion: Mapping[str, Any], memo: MessagesMemo, identity: Id
         content.append({"type": "thinking", "thinking": shown, "signature": seal(thought)})
     if TEXT in texts:
         content.append({"type": "text", "text": texts[TEXT]})
-    calls = answer.calls()
+    calls = client_calls(answer.calls(), memo)
     content += [tool_use(call, msgspec.Raw(call.arguments.encode())) for call in calls]
     if not content:
         content.append({"type": "text", "text": ""})
@@ -82,9 +83,15 @@ def empty_message(identity: Identity, content: list[dict[str, Any]]) -> dict[str
     }
 
 
+def client_calls(calls: list[Call], memo: MessagesMemo) -> list[Call]:
+    """Returns calls as the client has their tools."""
+    return list(map(toolset_call, calls)) if memo.toolset else calls
+
+
 def tool_use(call: Call, arguments: object) -> dict[str, Any]:
     """Returns the block of a call."""
-    return {"type": "tool_use", "id": client_id(call.id), "name": call.name, "input": arguments}
+    block = {"type": "tool_use", "id": client_id(call.id), "name": call.name, "input": arguments}
+    return {**block, "toolset_name": call.toolset} if call.toolset else block
 
 
 def stop_of(answer: Answer, calls: list[Call], memo: MessagesMemo, identity: Identity) -> dict[str, Any]:

@@ -9,7 +9,8 @@ from serve.dialects.answer import REASONING, TEXT, Answer, Call
 from serve.dialects.dialect import Encoder, Identity
 from serve.dialects.failure import Failure
 from serve.dialects.messages.request import MessagesMemo
-from serve.dialects.messages.response import empty_message, error_of, stop_of, tool_use, usage_of
+from serve.dialects.messages.response import client_calls, empty_message, error_of, stop_of, tool_use, usage_of
+from serve.dialects.messages.tools import COMPUTER
 from serve.dialects.sealed_reasoning import seal
 
 _PING = b'event: ping\ndata: {"type":"ping"}\n\n'
@@ -50,7 +51,7 @@ class StreamEncoder(Encoder):
 
     def finish(self) -> bytes:
         self._answer.check_ended()
-        calls = self._answer.calls()
+        calls = client_calls(self._answer.calls(), self._memo)
         events = [*self._send_calls(calls), self._close()]
         if not self._blocks:
             events += (self._begin(TEXT), self._close())
@@ -107,9 +108,12 @@ class StreamEncoder(Encoder):
 
     def _grow(self) -> bytes:
         more = self._answer.take_more()
+        if self._memo.toolset and more.name == COMPUTER:
+            return b""  # the name of its block is one of its arguments
         begun = b""
         if more.id != self._growing:
-            begun = b"".join(self._send_calls(self._answer.calls_before())) + self._begin_call(more)
+            before = client_calls(self._answer.calls_before(), self._memo)
+            begun = b"".join(self._send_calls(before)) + self._begin_call(more)
             self._growing = more.id
         return begun + self._more_arguments(more.arguments)
 

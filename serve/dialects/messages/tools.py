@@ -1,8 +1,11 @@
 """Tools and `tool_choice` of a Messages request, as chat has them."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+import msgspec
+
+from serve.dialects.answer import Call
 from serve.dialects.body import wrong
 from serve.errors import InvalidRequestError, encode_json
 
@@ -27,6 +30,8 @@ _ACTIONS = [
     "key", "type", "mouse_move", "left_click", "left_click_drag", "right_click", "middle_click", "double_click",
     "screenshot", "cursor_position",
 ]  # fmt: skip
+COMPUTER = "computer"
+_TOOLSET = f"{COMPUTER}_toolset"  # whose calls are named by their action
 _LATER_ACTIONS = ["left_mouse_down", "left_mouse_up", "scroll", "hold_key", "wait", "triple_click"]
 _PLAIN_CHOICES = {"auto": "auto", "any": "required", "none": "none"}
 
@@ -91,12 +96,30 @@ def _run_by_client(kind: str, tool: Mapping[str, Any]) -> dict[str, Any]:
         moved = {"old_path": {**_TEXT, "description": "For rename, beside new_path."}, "new_path": _TEXT}
         said = "Reads and writes files below /memories, which last from one conversation to the next."
         return _described(said, ["command"], command=command, **_EDITED, **moved)
-    if family == "computer":
-        return _computer(version, tool)
+    if family == COMPUTER:
+        size = f"{tool.get('display_width_px')} by {tool.get('display_height_px')} pixels"
+        return _computer(version, f" with a screen of {size}", zooms=tool.get("enable_zoom") is True)
+    if family == _TOOLSET:
+        configs = _mapping(tool.get("configs"))
+        off = [name for name, config in configs.items() if _mapping(config).get("enabled") is False]
+        return {"name": COMPUTER, **_computer(version, "", zooms=True, without=off)}
     return {}
 
 
-def _computer(version: str, tool: Mapping[str, Any]) -> dict[str, Any]:
+def offers_toolset(tools: Iterable[Any]) -> bool:
+    """Returns whether a toolset for a computer is among a request's tools."""
+    return any(str(_mapping(tool).get("type")).startswith(_TOOLSET) for tool in tools)
+
+
+def toolset_call(call: Call) -> Call:
+    """Returns a call as the client has its tools, if those for a computer are a toolset."""
+    said = msgspec.json.decode(call.arguments)
+    if call.name != COMPUTER or not isinstance(action := said.pop("action", None), str):
+        return call
+    return call._replace(name=action, arguments=encode_json(said).decode(), toolset=COMPUTER)
+
+
+def _computer(version: str, screen: str, *, zooms: bool, without: Sequence[str] = ()) -> dict[str, Any]:
     actions, members = [*_ACTIONS], {"coordinate": _PLACE, "text": {**_TEXT, "description": "To type, or the keys."}}
     if version >= "20250124":
         actions += _LATER_ACTIONS
@@ -106,12 +129,12 @@ def _computer(version: str, tool: Mapping[str, Any]) -> dict[str, Any]:
             "scroll_amount": _NUMBER,
             "duration": {"type": "number", "description": "Seconds."},
         }
-    if tool.get("enable_zoom") is True:
+    if zooms:
         actions.append("zoom")
         members["region"] = {**_NUMBERS, "description": "[x0, y0, x1, y1] to zoom into."}
-    size = f"{tool.get('display_width_px')} by {tool.get('display_height_px')} pixels"
-    said = f"Uses mouse and keyboard of a computer with a screen of {size}, and takes screenshots of it."
-    return _described(said, ["action"], action={**_TEXT, "enum": actions}, **members)
+    said = f"Uses mouse and keyboard of a computer{screen}, and takes screenshots of it."
+    action = {**_TEXT, "enum": [name for name in actions if name not in without]}
+    return _described(said, ["action"], action=action, **members)
 
 
 def _described(description: str, required: list[str], **properties: Any) -> dict[str, Any]:
@@ -198,6 +221,10 @@ def _changes(messages: Any) -> Iterator[Mapping[str, Any]]:
 
 def _blocks(content: Any) -> Iterable[Mapping[str, Any]]:
     return [block for block in content if isinstance(block, dict)] if isinstance(content, list) else ()
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}
 
 
 def _name_of(tool: Any) -> str | None:

@@ -88,7 +88,7 @@ class Answer:
         Raises:
             EngineError: It holds no message, which as an empty one would pass for an answer, or the engine gave up.
         """
-        if not any(isinstance(choice.get("message"), dict) for choice in _mappings(completion.get("choices"))):
+        if not any(isinstance(choice.get("message"), dict) for choice in mappings(completion.get("choices"))):
             raise EngineError("The engine's answer holds no message.")
         texts: dict[str, str] = {}
         for kind, text in self._feed(completion, "message"):
@@ -109,7 +109,7 @@ class Answer:
     def _feed(self, chunk: Mapping[str, Any], member: str) -> list[tuple[str, str]]:
         usage = chunk.get("usage")
         if usage:
-            self._usage = _mapping(usage)
+            self._usage = mapping(usage)
         texts: list[tuple[str, str]] = []
         choices = chunk.get("choices")
         for choice in choices if isinstance(choices, list) else ():
@@ -138,17 +138,17 @@ class Answer:
             self.characters += len(reasoning)
         content = delta.get("content") or delta.get("refusal")
         if isinstance(content, list):
-            content = "".join([part["text"] for part in _mappings(content) if isinstance(part.get("text"), str)])
+            content = "".join([part["text"] for part in mappings(content) if isinstance(part.get("text"), str)])
         if isinstance(content, str) and content:
             texts.append((TEXT, content))
             self.characters += len(content)
         calls = delta.get("tool_calls")
         if calls:
-            for position, call in enumerate(_mappings(calls)):
+            for position, call in enumerate(mappings(calls)):
                 self._add_call(call, position)
 
     def _add_call(self, call: Mapping[str, Any], position: int) -> None:
-        index, identity, function = call.get("index"), call.get("id"), _mapping(call.get("function"))
+        index, identity, function = call.get("index"), call.get("id"), mapping(call.get("function"))
         place = index if isinstance(index, int) else position
         parts = self._latest.get(place)
         if parts is None or (function.get("name") and isinstance(identity, str) and parts.id not in ("", identity)):
@@ -257,8 +257,8 @@ class Answer:
         return AnswerUsage(
             _count(given.get("prompt_tokens")) or prompt_tokens,
             _count(given.get("completion_tokens")) or (max(1, self.characters // CHARACTERS_PER_TOKEN) if said else 0),
-            _count(_mapping(given.get("prompt_tokens_details")).get("cached_tokens")),
-            _count(_mapping(given.get("completion_tokens_details")).get("reasoning_tokens")),
+            _count(mapping(given.get("prompt_tokens_details")).get("cached_tokens")),
+            _count(mapping(given.get("completion_tokens_details")).get("reasoning_tokens")),
         )
 
 
@@ -275,7 +275,7 @@ def estimated_tokens(messages: Iterable[Mapping[str, Any]], size_bytes: int) -> 
         for part in parts if isinstance(parts, list) else ():
             if part["type"] != "text":
                 media += 1
-                held = _mapping(part[part["type"]]).values()
+                held = mapping(part[part["type"]]).values()
                 size_bytes -= sum([len(value) for value in held if isinstance(value, str)])
     return max(1, size_bytes // CHARACTERS_PER_TOKEN) + media * TOKENS_PER_IMAGE
 
@@ -287,11 +287,13 @@ def _is_object(arguments: str) -> bool:
         return False
 
 
-def _mapping(value: Any) -> Mapping[str, Any]:
+def mapping(value: Any) -> Mapping[str, Any]:
+    """Returns an object of JSON; an empty one for any other value."""
     return value if isinstance(value, dict) else {}
 
 
-def _mappings(value: Any) -> list[Mapping[str, Any]]:
+def mappings(value: Any) -> list[dict[str, Any]]:
+    """Returns the objects in a list of JSON; none for any other value."""
     return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from serve.dialects.answer import mappings
 from serve.dialects.body import read_object, within_depth, written
 from serve.dialects.responses.tools import CustomText, ToolTable, custom_arguments, read_choice, read_tools
 from serve.http1.message import RawHeaders
@@ -29,11 +30,11 @@ def decode(body: bytes) -> tuple[bytes, ToolTable]:
         InvalidRequestError: The tools, or the choice among them, can't be served.
     """
     chat = read_object(body)
-    table = read_tools(_mappings(chat.get("tools")))
+    table = read_tools(mappings(chat.get("tools")))
     if table.functions:
         chat["tools"], chat["tool_choice"] = read_choice(chat.get("tool_choice"), table)
-    for message in _mappings(chat.get("messages")):
-        if calls := _calls_of(message):
+    for message in mappings(chat.get("messages")):
+        if calls := mappings(message.get("tool_calls")):
             message["tool_calls"] = list(map(_as_function, calls))
     return written(chat, len(body)), table
 
@@ -93,15 +94,16 @@ class CustomCalls(Stage):
     def _changed(self, chunk: dict[str, Any], member: str) -> dict[str, Any]:
         """Returns a chunk, or with the member `message` a whole answer, with its calls changed."""
         choices = []
-        for choice in _mappings(chunk.get("choices")):
+        for choice in mappings(chunk.get("choices")):
             said = choice.get(member) or {}
-            calls = [self._call(choice.get("index"), place, call) for place, call in enumerate(_calls_of(said))]
+            given = enumerate(mappings(said.get("tool_calls")))
+            calls = [self._call((choice.get("index"), call.get("index", place)), call) for place, call in given]
             choices.append({**choice, member: {**said, "tool_calls": calls}} if calls else choice)
         return {**chunk, "choices": choices} if choices else chunk
 
-    def _call(self, choice: Any, position: int, call: dict[str, Any]) -> dict[str, Any]:
+    def _call(self, place: tuple[Any, Any], call: dict[str, Any]) -> dict[str, Any]:
         """Returns a call, or more of it."""
-        place, function = (choice, call.get("index", position)), call.get("function") or {}
+        function = call.get("function") or {}
         begins = place not in self._texts
         if begins:
             is_custom = self._tools.client_tool(str(function.get("name"))).kind == "custom"
@@ -112,11 +114,3 @@ class CustomCalls(Stage):
         custom = {**named, "input": text.feed(function.get("arguments") or "")}
         kept = {name: value for name, value in call.items() if name != "function"}
         return {**kept, **({"type": "custom"} if begins else {}), "custom": custom}
-
-
-def _calls_of(message: dict[str, Any]) -> list[dict[str, Any]]:
-    return _mappings(message.get("tool_calls"))
-
-
-def _mappings(value: Any) -> list[dict[str, Any]]:
-    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []

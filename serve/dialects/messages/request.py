@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from serve.dialects.answer import estimated_tokens
+from serve.dialects.answer import estimated_tokens, mapping
 from serve.dialects.body import read_object, required, within_depth, written, wrong
 from serve.dialects.chat import STREAMED, taken_ids
 from serve.dialects.count_tokens import counted
@@ -78,7 +78,7 @@ def decode(body: bytes) -> Translated:
     if session := _session(request):
         chat["prompt_cache_key"] = session
     encoded = written(chat, len(body))
-    thinking = _mapping(request.get("thinking"))
+    thinking = mapping(request.get("thinking"))
     memo = MessagesMemo(
         prompt_tokens=estimated_tokens(chat["messages"], len(encoded)),
         thinking=thinking.get("type", "disabled") != "disabled",
@@ -120,7 +120,7 @@ def chat_body(request: Mapping[str, Any], dropped: list[str]) -> dict[str, Any]:
     chat |= {new: fields[name] for name, new in _RENAMED.items() if fields.get(name) is not None}
     chat |= chat_tools(fields, dropped)
     chat |= _thinking(fields)
-    chat |= _output(_mapping(fields.get("output_config")), fields.get("output_format"))
+    chat |= _output(mapping(fields.get("output_config")), fields.get("output_format"))
     dropped += _unheeded(fields)
     if (begun := chat["messages"][-1])["role"] == "assistant":
         if begun["content"].strip():  # the client has begun the answer
@@ -133,7 +133,7 @@ def chat_body(request: Mapping[str, Any], dropped: list[str]) -> dict[str, Any]:
 
 def _refuse(request: Mapping[str, Any]) -> None:
     """Refuses what needs a store: without it, a request would be answered as if the conversation began with it."""
-    if _mapping(request.get("thread")).get("type") == "continue":
+    if mapping(request.get("thread")).get("type") == "continue":
         message = "thread: no conversation is stored here. Send all of it, with a `thread` of type create or without."
         raise InvalidRequestError(message, param="thread", code=THREAD_NOT_FOUND)
     if request.get("compaction") is not None:
@@ -145,7 +145,7 @@ def _unheeded(request: Mapping[str, Any]) -> list[str]:
     return [
         f"{name}.{member}"
         for name, heeded in _HEEDED.items()
-        for member, value in _mapping(request.get(name)).items()
+        for member, value in mapping(request.get(name)).items()
         if member not in heeded and value is not None
     ]
 
@@ -155,7 +155,7 @@ def _thinking(request: Mapping[str, Any]) -> dict[str, Any]:
     thinking = request.get("thinking")
     if thinking is None:
         return {}
-    kind = _mapping(thinking).get("type")
+    kind = mapping(thinking).get("type")
     if not isinstance(kind, str):
         raise wrong("thinking", "must be an object with a `type`, such as enabled, adaptive or disabled")
     if kind not in ("enabled", "disabled"):
@@ -163,7 +163,7 @@ def _thinking(request: Mapping[str, Any]) -> dict[str, Any]:
     on = kind == "enabled"
     # Templates have either name.
     return {
-        "chat_template_kwargs": {**_mapping(request.get("chat_template_kwargs")), "thinking": on, "enable_thinking": on}
+        "chat_template_kwargs": {**mapping(request.get("chat_template_kwargs")), "thinking": on, "enable_thinking": on}
     }
 
 
@@ -172,7 +172,7 @@ def _output(config: Mapping[str, Any], former_format: Any) -> dict[str, Any]:
     members: dict[str, Any] = {}
     if isinstance(effort := config.get("effort"), str):
         members["reasoning_effort"] = effort
-    form = _mapping(config.get("format") or former_format)
+    form = mapping(config.get("format") or former_format)
     if form.get("type") == "json_schema":
         if not isinstance(form.get("schema"), dict):
             raise wrong("output_config.format.schema", "must be an object")
@@ -185,17 +185,13 @@ def _output(config: Mapping[str, Any], former_format: Any) -> dict[str, Any]:
 
 def _session(request: Mapping[str, Any]) -> str | None:
     """Returns the name of the conversation, if the client gives it one within the name of its user."""
-    user = _mapping(request.get("metadata")).get("user_id")
+    user = mapping(request.get("metadata")).get("user_id")
     if not isinstance(user, str):
         return None
     if user.startswith("{"):
         try:
-            named = _mapping(msgspec.json.decode(user)).get("session_id")
+            named = mapping(msgspec.json.decode(user)).get("session_id")
         except (msgspec.DecodeError, RecursionError):
             return None
         return named if isinstance(named, str) else None
     return user if _SESSION_MARK in user else None
-
-
-def _mapping(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, dict) else {}

@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from serve.dialects.answer import Call
+from serve.dialects.answer import Call, mapping
 from serve.dialects.body import wrong
 from serve.errors import InvalidRequestError, encode_json
 
@@ -100,15 +100,15 @@ def _run_by_client(kind: str, tool: Mapping[str, Any]) -> dict[str, Any]:
         size = f"{tool.get('display_width_px')} by {tool.get('display_height_px')} pixels"
         return _computer(version, f" with a screen of {size}", zooms=tool.get("enable_zoom") is True)
     if family == _TOOLSET:
-        configs = _mapping(tool.get("configs"))
-        off = [name for name, config in configs.items() if _mapping(config).get("enabled") is False]
+        configs = mapping(tool.get("configs"))
+        off = [name for name, config in configs.items() if mapping(config).get("enabled") is False]
         return {"name": COMPUTER, **_computer(version, "", zooms=True, without=off)}
     return {}
 
 
 def offers_toolset(tools: Iterable[Any]) -> bool:
     """Returns whether a toolset for a computer is among a request's tools."""
-    return any(str(_mapping(tool).get("type")).startswith(_TOOLSET) for tool in tools)
+    return any(str(mapping(tool).get("type")).startswith(_TOOLSET) for tool in tools)
 
 
 def toolset_call(call: Call) -> Call:
@@ -221,10 +221,6 @@ def _changes(messages: Any) -> Iterator[Mapping[str, Any]]:
 
 def _blocks(content: Any) -> Iterable[Mapping[str, Any]]:
     return [block for block in content if isinstance(block, dict)] if isinstance(content, list) else ()
-
-
-def _mapping(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, dict) else {}
 
 
 def _name_of(tool: Any) -> str | None:

@@ -236,7 +236,10 @@ class AdminRoutes:
         return {"object": "request", **found}
 
     async def _found(self, path: str, request_id: str) -> Any:
-        """Returns what the first gateway replica says that knows a request; None if none does."""
+        """Returns what a gateway replica says that knows a request; None if none does. Where several do, a client has
+        taken another's id, or its own again: the one to whose request we gave that id counts, or else the first.
+        """
+        known = None
         query = urlencode({"request_id": request_id})
         for name, endpoint in self._replicas.running().items():
             try:
@@ -245,8 +248,10 @@ class AdminRoutes:
                 log.warning("gateway replica %s: %s", name, error)
                 continue
             if answer.status == 200 and (found := json.loads(answer.body)["data"]) is not None:
-                return found
-        return None
+                if found.get("engine_id", request_id) == request_id:
+                    return found
+                known = known or found
+        return known
 
     async def order(self, request: fastapi.Request) -> Response:
         """Takes an order about a pool in quarantine; the audit log gets a line before it takes effect."""

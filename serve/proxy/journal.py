@@ -127,9 +127,11 @@ class Journal:
         return kept
 
     def find(self, request_id: str) -> Ended | None:
-        """Returns the newest request with an id, ours or the one that engines got; None if it is not kept any more."""
-        same = (kept for kept in reversed(self._last) if request_id in (kept.request_id, kept.engine_id))
-        return next(same, None)
+        """Returns the request with an id of our making, or else the newest with one that its client chose, who may have
+        taken another's; None if it is not kept any more.
+        """
+        same = [kept for kept in reversed(self._last) if request_id in (kept.request_id, kept.engine_id)]
+        return next((kept for kept in same if kept.engine_id == request_id), same[0] if same else None)
 
     def failures(self, most: int) -> list[Ended]:
         """Returns the last requests that failed, newest first."""

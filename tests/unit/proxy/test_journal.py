@@ -1,5 +1,6 @@
 """The last requests of a replica, found by their id."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from opentelemetry.trace import INVALID_SPAN, NonRecordingSpan, SpanContext
@@ -37,6 +38,19 @@ def test_the_newest_of_equal_ids_is_found_and_an_unknown_one_is_not() -> None:
     assert found is not None
     assert (found.status, found.error) == (200, "")
     assert journal.find("other") is None
+
+
+@pytest.mark.parametrize("id_of_ours", ["made", "sent"])
+def test_who_takes_the_id_that_another_request_was_given_does_not_hide_that_request(id_of_ours: str) -> None:
+    journal, theirs = Journal(), exchange(id_of_ours, 502, "engine_error")
+    theirs.attribution.engine_id = "made"
+    journal.add(theirs, "/v1/messages")
+    taken = exchange("made")
+    taken.attribution.engine_id = "another"
+    journal.add(taken, "/v1/messages")
+    found = journal.find("made")
+    assert found is not None
+    assert found.status == 502
 
 
 def test_an_engines_refusal_is_told_from_ours() -> None:

@@ -27,6 +27,7 @@ from serve.telemetry.metrics import Metrics
 log = logging.getLogger("ray.serve.specgate.gateway")
 
 _LATE_TWICE = 2
+_OWN_FAILURE = 500  # a server's own: its metrics alone may fail, and the engine serve; above, a proxy misses the engine
 
 Learn = Callable[[Mapping[PoolKey, dict[str, Any]]], None]
 
@@ -137,23 +138,32 @@ class PoolWatch:
         self._late[endpoint.url] = self._late[endpoint.url] + 1 if answer.error == LATE else 0
         if answer.error == LATE:
             return False
-        if not answer.status or answer.status >= 500:
-            if endpoint.url not in self._silent:  # once, not every few seconds
-                why = why_no_answer(answer.error) if not answer.status else f"/metrics answers HTTP {answer.status}"
-                log.warning("%s at %s: %s", self._label, endpoint.url, why)
-            self._silent.add(endpoint.url)
-            identity.gone()
+        if not answer.status or answer.status > _OWN_FAILURE:
+            self._is_gone(endpoint, answer)
             return False
-        self._silent.discard(endpoint.url)
+        if answer.status != _OWN_FAILURE:
+            self._silent.discard(endpoint.url)
         self._pool.keeps(endpoint.url, metrics.kept_tokens)
         must_be_asked = identity.must_be_asked(metrics, time.monotonic())
         if identity.is_fresh:
             self._pool.restarted(endpoint.url)
         return must_be_asked
 
+    def _is_gone(self, endpoint: Endpoint, answer: EngineAnswer) -> None:
+        if endpoint.url not in self._silent:  # once, not every few seconds
+            why = why_no_answer(answer.error) if not answer.status else f"/metrics answers HTTP {answer.status}"
+            log.warning("%s at %s: %s", self._label, endpoint.url, why)
+        self._silent.add(endpoint.url)
+        self._identities[endpoint.url].gone()
+
     async def _ask(self, endpoint: Endpoint) -> None:
         identity = self._identities[endpoint.url]
         answers = await ask_passively(endpoint.url, endpoint.key)
+        if answers["metrics"].status >= _OWN_FAILURE:
+            if not any(0 < each.status < _OWN_FAILURE for each in answers.values()):
+                self._is_gone(endpoint, answers["metrics"])
+                return
+            self._silent.discard(endpoint.url)
         is_long = sum(len(each.body) for each in answers.values()) > LONG_BODY_BYTES
         metrics = await beside(is_long, _metrics_in, answers["metrics"])
         identity.learn(metrics, await beside(is_long, read, answers))

@@ -89,6 +89,20 @@ async def test_a_restarted_engine_that_is_the_same_serves_again() -> None:
         await eventually(url, OPTED_OUT, lambda status: status == 200)
 
 
+async def test_an_engine_whose_metrics_alone_fail_serves_by_what_else_it_tells() -> None:
+    engine = RunningEngine()
+    async with listening(engine) as behind, gateway({"standard": remote(behind.url)}) as url:
+        await eventually(url, OPTED_OUT, lambda status: status == 200)
+        engine.tells_metrics = False
+        await eventually(url, OPTED_OUT, lambda status: status == 422)  # that it does not draft is known no longer
+        for _ in range(20):
+            assert (await post(url, CHAT))[0] == 200
+        engine.away = True
+        await eventually(url, CHAT, lambda status: status == 503)
+        engine.away, engine.tells_metrics = False, True
+        await eventually(url, OPTED_OUT, lambda status: status == 200)
+
+
 async def test_a_restarted_engine_has_nothing_of_the_conversations_that_it_had() -> None:
     engines = [RunningEngine(), RunningEngine()]
     prompt = Affinity(str, lambda: tuple(range(50)))

@@ -144,6 +144,7 @@ class RunningEngine:
         key: It wants this key; None for none.
         kept_tokens: Of prompts, in its cache.
         away: It answers nothing but errors.
+        tells_metrics: If not, it answers 500 to whoever asks for them, and serves all the same.
         served: Answered completions.
     """
 
@@ -151,7 +152,7 @@ class RunningEngine:
         self.started: float | None = 1.0
         self.version, self.drafts, self.key = "0.32.0", drafts, key
         self.kept_tokens = 400_000
-        self.away = False
+        self.away, self.tells_metrics = False, True
         self.served = 0
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
@@ -170,7 +171,7 @@ class RunningEngine:
         await send({"type": "http.response.body", "body": data})
 
     def _answer(self, path: str, body: bytes, headers: dict[bytes, bytes]) -> tuple[int, Any]:
-        if self.away:
+        if self.away or (path == "/metrics" and not self.tells_metrics):
             return 500, {}
         if path == "/metrics":
             size = f'block_size="16",num_gpu_blocks="{self.kept_tokens // 16}"'

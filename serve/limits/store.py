@@ -43,16 +43,7 @@ class RedisStore:
         self._heard: bytes | str = "0"
         self._script = script
         self._sha = sha1(script.encode(), usedforsecurity=False).hexdigest()
-        trusted: dict[str, Any] = {} if config.ca_file is None else {"ssl_ca_certs": config.ca_file}
-        # No retries of its own: a report that was not answered is sent again under its number.
-        self._redis: Redis = Redis.from_url(
-            config.address,
-            credential_provider=None if config.password is None else _Credentials(config.user, config.password),
-            socket_timeout=_TIMEOUT_S,
-            socket_connect_timeout=_TIMEOUT_S,
-            retry=Retry(NoBackoff(), 0),
-            **trusted,
-        )
+        self._redis = _client(config)
 
     def book(self, report: Report[Statement, Grants]) -> None:
         """Does nothing: the script books what it gives for, in one step."""
@@ -184,8 +175,10 @@ class RedisStore:
             async with asyncio.timeout(_TIMEOUT_S):
                 return await answer
         except (RedisError, OSError, ConfigError) as error:
-            # After a failover, the name may lead elsewhere; who was the primary goes on to answer, and refuses.
-            await self._redis.connection_pool.disconnect(inuse_connections=False)
+            # After a failover, the name may lead elsewhere; who was the primary goes on to answer, and refuses. And a
+            # client never reads changed certificates.
+            await self._redis.aclose()
+            self._redis = _client(self._config)
             place = urlsplit(self._config.address).netloc
             said = str(error).partition(", with args beginning with")[0]  # which would be a part of the script
             text = " ".join(said.split()) or type(error).__name__
@@ -197,6 +190,19 @@ class RedisStore:
         finally:
             if task.cancelling() > cancellations:  # redis-py writes in `asyncio.wait_for`, which in 3.11 swallows one
                 raise asyncio.CancelledError
+
+
+def _client(config: StoreConfig) -> Redis:
+    trusted: dict[str, Any] = {} if config.ca_file is None else {"ssl_ca_certs": config.ca_file}
+    # No retries of its own: a report that was not answered is sent again under its number.
+    return Redis.from_url(
+        config.address,
+        credential_provider=None if config.password is None else _Credentials(config.user, config.password),
+        socket_timeout=_TIMEOUT_S,
+        socket_connect_timeout=_TIMEOUT_S,
+        retry=Retry(NoBackoff(), 0),
+        **trusted,
+    )
 
 
 async def _answers(pipeline: Pipeline) -> list[Any]:

@@ -21,6 +21,7 @@ CANARY = "canary-7f3a9"
 TOKENS = LimitId("tenant:a", "tokens")
 TERMS = LimitTerms(1.0, 30.0)
 NOVEMBER = "2026-11"
+needs_openssl = pytest.mark.skipif(shutil.which("openssl") is None, reason="needs openssl")
 RIGHTS = "+evalsha +script|load +info +get +set +hset +hdel +hmget +hgetall +hvals +expire +time +xadd +xread"
 
 
@@ -164,15 +165,42 @@ async def test_what_a_server_refuses_is_told_in_a_few_words(error: bytes, says: 
     assert "with args" not in said
 
 
-@pytest.mark.skipif(shutil.which("openssl") is None, reason="needs openssl")
-async def test_tls_is_checked(folder: Path) -> None:
+def make_certificate(folder: Path) -> None:
     made = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"]
     files = ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", f"{folder}/key.pem", "-out", f"{folder}/cert.pem"]
-    subprocess.run([*made, *files], check=True, capture_output=True)  # noqa: ASYNC221
+    subprocess.run([*made, *files], check=True, capture_output=True)
+
+
+def with_tls(folder: Path) -> tuple[StoreServer, StoreConfig]:
     server = StoreServer(folder)
     tls = ("--tls-cert-file", f"{folder}/cert.pem", "--tls-key-file", f"{folder}/key.pem", "--tls-auth-clients", "no")
     server.options += ["--port", "0", "--tls-port", str(server.port), *tls]
-    trusting = StoreConfig(url=f"rediss://127.0.0.1:{server.port}", ca_file=f"{folder}/cert.pem")
+    return server, StoreConfig(url=f"rediss://127.0.0.1:{server.port}", ca_file=f"{folder}/cert.pem")
+
+
+@needs_openssl
+async def test_a_certificate_that_was_replaced_is_taken_without_a_restart(folder: Path) -> None:
+    make_certificate(folder)
+    server, trusting = with_tls(folder)
+    store = RedisStore(trusting)
+    try:
+        await server.start(trusting)
+        assert await works(store)
+        server.stop()
+        make_certificate(folder)
+        await server.start(trusting)
+        with pytest.raises(SharedStateError):  # the connection of before
+            await works(store)
+        assert await works(store)
+    finally:
+        await store.close()
+        server.stop()
+
+
+@needs_openssl
+async def test_tls_is_checked(folder: Path) -> None:
+    make_certificate(folder)
+    server, trusting = with_tls(folder)
     try:
         await server.start(trusting)
         store = RedisStore(trusting)

@@ -64,7 +64,7 @@ class Stalls:
             "outcome",
         )
         self._saved = dict.fromkeys(models, _MOST_SAVED)
-        self._watched: list[_Watched] = []
+        self._watched: dict[UpstreamResponse, _Watched] = {}
         self._timer: asyncio.TimerHandle | None = None
 
     def watch(self, request: RoutedRequest, attempt: Attempt) -> None:
@@ -75,14 +75,15 @@ class Stalls:
         if attempt.ids is None and (request.guarded or obstacle(request.features, exact=False)):
             return
         self._saved[model] = min(self._saved[model] + guard.stall_share, _MOST_SAVED)
-        self._watched.append(_Watched(request, attempt.response))
+        self._watched[attempt.response] = _Watched(request, attempt.response)
+        # At once: of what a thousand streams a second were made of, nothing would be at hand for those after them.
+        attempt.response.on_leave = self._watched.pop
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(TICK_S, self._look)
 
     def _look(self) -> None:
-        self._watched = [each for each in self._watched if not each.response.left]
         self._timer = asyncio.get_running_loop().call_later(TICK_S, self._look) if self._watched else None
-        for each in self._watched:
+        for each in self._watched.values():
             model = each.request.decision.model
             if not (each.improbable(self._models[model].guard.stall_s) and self._has_other(each.request)):
                 continue

@@ -28,6 +28,7 @@ class UpstreamResponse(AbstractAsyncContextManager["UpstreamResponse"]):
         left: Nobody reads it any more; the connection may be another response's.
         broken: The rest did not come.
         on_break: Called when that is seen.
+        on_leave: Called with the response when it is left.
     """
 
     def __init__(
@@ -45,6 +46,7 @@ class UpstreamResponse(AbstractAsyncContextManager["UpstreamResponse"]):
         self.left = False
         self.broken = False
         self.on_break: Callable[[], None] | None = None
+        self.on_leave: Callable[[UpstreamResponse], object] | None = None
         self._connection = connection
         self._max_whole_bytes = max_whole_bytes
         self._is_refused = False
@@ -53,6 +55,9 @@ class UpstreamResponse(AbstractAsyncContextManager["UpstreamResponse"]):
     async def __aexit__(self, *_: object) -> None:
         """Keeps the connection for another request if the response was read to its end, else closes it."""
         self.left = True
+        if self.on_leave is not None:
+            self.on_leave(self)
+            self.on_leave = None
         self._release(self._connection)
 
     def refuse(self, status: int, body: bytes) -> None:

@@ -27,6 +27,7 @@ _MOST_TOKENS = 24
 _TOKEN = re.compile(r"[A-Z]?[a-z]+|[A-Z]+|\d{1,3}|[^\W_]")  # as vocabularies have them, three digits at a time
 _LONG_NUMBER = re.compile(r"(?<!\d)(?:\d{3})+\d{1,2}(?!\d)")
 _SIGNS = str.maketrans("", "", "#.-+ ")
+_ASCII_SIGNS = frozenset(sign for sign in map(chr, range(128)) if not sign.isalnum())
 _JOINED = frozenset(re.findall(rb"[A-Za-z0-9_.\\-]", bytes(range(128))))  # with a name, or a part of an escape
 
 Span = tuple[int, int]  # of a part of the name: where it begins and ends
@@ -66,7 +67,7 @@ class Neighbours:
     @cached_property
     def _signs(self) -> re.Pattern[bytes]:
         """A pattern of letters, digits and the signs of the name, as many as there are."""
-        signs = re.escape("".join(sorted({sign for sign in self.name if sign.isascii() and not sign.isalnum()})))
+        signs = re.escape("".join(sorted(_ASCII_SIGNS.intersection(self.name))))
         return re.compile(rf"[A-Za-z0-9\x80-\xff{signs}]*".encode())
 
     def since(self, part: bytes) -> int:

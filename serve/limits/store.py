@@ -40,7 +40,7 @@ class RedisStore:
         self.clusters = config.clusters
         self._config = config
         self._book = book
-        self._heard: bytes | str = "0"
+        self._last_id: bytes | str = "0"
         self._script = script
         self._sha = sha1(script.encode(), usedforsecurity=False).hexdigest()
         self._redis = _client(config)
@@ -87,11 +87,11 @@ class RedisStore:
         if message:
             pipeline.xadd(key, {"from": sender, "message": message}, maxlen=_MOST_TOLD, approximate=False)
             pipeline.expire(key, _TOLD_S)
-        pipeline.xread({key: self._heard})
+        pipeline.xread({key: self._last_id})
         told = [each for _, each in (await self._asked(_answers(pipeline)))[-1] or ()]
         entries = told[0] if told else []
         if entries:
-            self._heard = entries[-1][0]
+            self._last_id = entries[-1][0]
         return [fields[b"message"] for _, fields in entries if fields[b"from"] != sender.encode()]
 
     async def describe(self) -> tuple[str, bool]:

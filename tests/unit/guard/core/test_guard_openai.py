@@ -65,7 +65,8 @@ def speaks(drawn: tuple[ChatAnswer, list[dict[str, Any]]]) -> bool:
     Hypothesis also draws the strings that stand in our sources, and the markers do.
     """
     answer, _ = drawn
-    text = json.dumps([answer.texts, answer.calls], ensure_ascii=False)
+    arguments = [json.loads(call["function"]["arguments"] or "null") for call in answer.calls]  # escaped, maybe
+    text = json.dumps([answer.texts, answer.calls, arguments], ensure_ascii=False)
     if (
         MARKUP.search(text)
         or "parameter=" in text

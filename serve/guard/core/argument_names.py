@@ -47,6 +47,7 @@ _OPAQUE_IN_TEXT = re.compile(
 # What stands between the words of ASCII that it looks at, each to a space; the words are found faster so.
 _BETWEEN_WORDS = str.maketrans({sign: " " for sign in map(chr, range(128)) if not (sign.isalnum() or sign in "_./+=-")})
 _LEAST_OPAQUE_CHARS = 12
+_BYTE_ORDER_MARK = "\ufeff"
 _PATCHED = re.compile(r"^(?:\*\*\* (?:Update|Delete) File: |--- a/)([^\t\r\n]+)", re.MULTILINE)  # a file that is there
 _JSON_BEGINS = ("{", "[")
 _DIGIT = re.compile(r"\d")
@@ -201,6 +202,7 @@ def _number_in(value: Any) -> Iterable[str]:
 
 
 def _names_in_text(text: str) -> Iterable[str]:
+    text = text.removeprefix(_BYTE_ORDER_MARK)
     if text.isascii() and text.isalpha() and text[1:].islower():  # a word, as most texts are
         return ()
     if _is_content(text):

@@ -453,6 +453,7 @@ def test_in_a_line_of_a_file_only_opaque_names_are_copies(line: str) -> None:
         ("packUInt16UInt16(left)\n", "packUInt16UInt8"),
         ("NGX_HTTP_VERSION_20\n", "NGX_HTTP_VERSION_10"),
         ("0x30000010L\n", "0x3000001fL"),
+        ("\ufeffSystem.CommandLine.Binding", "System.CommandLine.Binding"),  # begins with a byte order mark
         ('b"25716f358c32750"\n', "25716f358c32750e"),
         (
             "MIIDXTCCAkWgAwIBAgIJAKL0UG+mRkmQMA0GCSqGSIb3DQEBCwUAMEUxCzAJMPc0",

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from serve.dialects.answer import mappings
+from serve.dialects.answer import mapping, mappings
 from serve.dialects.body import read_object, within_depth, written
 from serve.dialects.responses.tools import CustomText, ToolTable, custom_arguments, read_choice, read_tools
 from serve.http1.message import RawHeaders
@@ -95,7 +95,7 @@ class CustomCalls(Stage):
         """Returns a chunk, or with the member `message` a whole answer, with its calls changed."""
         choices = []
         for choice in mappings(chunk.get("choices")):
-            said = choice.get(member) or {}
+            said = mapping(choice.get(member))
             given = enumerate(mappings(said.get("tool_calls")))
             calls = [self._call((choice.get("index"), call.get("index", place)), call) for place, call in given]
             choices.append({**choice, member: {**said, "tool_calls": calls}} if calls else choice)
@@ -103,7 +103,7 @@ class CustomCalls(Stage):
 
     def _call(self, place: tuple[Any, Any], call: dict[str, Any]) -> dict[str, Any]:
         """Returns a call, or more of it."""
-        function = call.get("function") or {}
+        function = mapping(call.get("function"))
         begins = place not in self._texts
         if begins:
             is_custom = self._tools.client_tool(str(function.get("name"))).kind == "custom"

@@ -61,6 +61,8 @@ def test_calls_of_several_answers_stay_apart() -> None:
         {"choices": [], "usage": {"prompt_tokens": 1}},
         {"choices": [{"index": 0, "delta": {"tool_calls": None, "content": "a"}}]},
         {"choices": [{"index": 0, "delta": {"tool_calls": [{"index": 0, "function": {"name": "look"}}]}}]},
+        {"choices": [{"index": 0, "delta": "tool_calls"}]},  # of an engine that sends anything
+        {"choices": [{"index": 0, "delta": {"tool_calls": [{"index": 0, "function": "look"}]}}]},
     ],
 )
 def test_everything_else_passes_as_it_is(chunk: dict[str, Any]) -> None:

@@ -204,10 +204,7 @@ class Bare(Hermes):
             return self.dispatch(raw, state) if raw else state
         self.in_string = False
         self.out.arguments(self._arguments.cut())
-        if self.lexicon.kind(raw) == "end_block":
-            self.raw.append(raw)
-        self.finish_call("unfinished_call")
-        return self.dispatch(raw, State.CONTENT) if self.lexicon.kind(raw) == "block" else State.CONTENT
+        return self.leave_call(raw)
 
     table: ClassVar[Mapping[State, Row]] = {
         **Hermes.table,

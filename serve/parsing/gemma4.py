@@ -226,10 +226,7 @@ class Gemma4(Block):
     def cut(self, raw: str) -> State:
         """Ends a call where a marker, or the end of the output, comes inside its arguments."""
         self.out.arguments(self._arguments.settle())
-        if self.lexicon.kind(raw) == "end_block":
-            self.raw.append(raw)
-        self.finish_call("unfinished_call")
-        return self.dispatch(raw, State.CONTENT) if self.lexicon.kind(raw) == "block" else State.CONTENT
+        return self.leave_call(raw)
 
     table: ClassVar[Mapping[State, Row]] = {
         State.REASONING: reasoning_row({"block": Block.open_block}),

@@ -120,6 +120,14 @@ class Block(Prose):
         self.out.end_call(self.begin, "".join(self.raw), fault)
         self.raw = []
 
+    def leave_call(self, raw: str) -> State:
+        """Ends a call that is not whole, at the marker that cut it or at the end of the output."""
+        kind = self.lexicon.kind(raw)
+        if kind == "end_block":
+            self.raw.append(raw)
+        self.finish_call("unfinished_call")
+        return self.dispatch(raw, State.CONTENT) if kind == "block" else State.CONTENT
+
     def go_on(self, state: State | None, end: int) -> State | None:
         """Reads what stands behind a call in the same piece of the output, which ends at a place; many calls may."""
         while rest := self.rest:

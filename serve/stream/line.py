@@ -135,7 +135,7 @@ def _folded(frames: list[bytes], like: FramePattern) -> bytes:
 
 
 class _Plan(NamedTuple):
-    """What a line does with stages, by their places.
+    """The use that a line makes of stages, by their places.
 
     Attributes:
         stages: Those that a frame passes.

@@ -163,7 +163,7 @@ class PromptText:
 
     @cached_property
     def text(self) -> Writing:
-        """What `read` returns, to look up names that JSON may hide."""
+        """The text that `read` returns, to look up names that JSON may hide."""
         return Writing(self.read().encode(errors="replace"), is_json=False)
 
     @cached_property

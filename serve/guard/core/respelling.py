@@ -1,4 +1,4 @@
-"""What a value may mean that fails its schema: the same in another spelling, such as a list in quotes.
+"""Other readings of a value that fails its schema: the same in another spelling, such as a list in quotes.
 
 Nothing else of the text changes. Whether a reading is right, the schema says.
 """

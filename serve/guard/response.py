@@ -59,6 +59,7 @@ class GuardedStream(Check):
     """
 
     exact = False
+    takes = True
 
     def __init__(self, guard: Guard) -> None:
         self.over = False
@@ -88,14 +89,18 @@ class GuardedStream(Check):
     @property
     def long(self) -> bool:
         """True if the end of the attempt may take longer than other requests should wait."""
-        return self.slow or self._fed_bytes >= LONG_RAW_BYTES
+        return self.slow or self._fed_bytes + self._run_bytes >= LONG_RAW_BYTES
+
+    @property
+    def _run_bytes(self) -> int:
+        """The bytes of the run's frames, near enough."""
+        return 0 if self._like is None else sum(map(len, self._run)) + len(self._run) * self._like.repeated
 
     def feed(self, frame: Frame) -> Sequence[Frame]:
         """Returns the frames that may go out now."""
         template, text = frame.template, frame.text
         if not self._judging:
             return self._pass(frame) if self.passing else ()
-        self._fed_bytes += len(frame.raw)
         passed: Sequence[Frame] = ()
         try:
             if (
@@ -119,11 +124,36 @@ class GuardedStream(Check):
                 passed = (*waiting, *self._pass(frame))
         return passed
 
+    def _begin_run(self, like: FrameTemplate, breaks: Callable[[str], object], *, passes: bool) -> None:
+        """Lets texts go the way of the one before, until one breaks the run."""
+        match, run, add = like.match, self._run, self._run.append  # at hand since attributes cost every token more
+        unnoticed_bytes = min(self._long_held_bytes, self._most_held_bytes)
+
+        def take(data: bytes) -> Sequence[Frame] | None:
+            text = match(data)
+            if text is None or breaks(text) is not None or len(run) == _MOST_AT_ONCE:
+                return None
+            if passes:
+                add(text)
+                return (Frame(data, like, text),)
+            held_bytes = self._held_bytes + len(text)
+            if held_bytes >= unnoticed_bytes:
+                return None
+            self._held_bytes = held_bytes
+            add(text)
+            if self._verbatim:
+                self._waiting.append(Frame(data, like, text))
+            return ()
+
+        self.take = take
+        self._like, self._breaks, self._passes = like, breaks, passes
+
     def _judge(self, frame: Frame) -> Sequence[Frame]:
         """Feeds a frame to the guard, which has had all before it."""
         guard, template, text = self._guard, frame.template, frame.text
         passed: Sequence[Frame] = ()
         self._end_run()
+        self._fed_bytes += len(frame.raw)
         if template is None or (ready := guard.feed_text(template.place, text)) is None:
             passed = self._parse(frame)
         elif ready and ready != text:
@@ -135,7 +165,7 @@ class GuardedStream(Check):
             else:
                 self._hold(frame, len(text))
             if (breaks := guard.breaks(template.place)) is not None:
-                self._like, self._breaks, self._passes = template, breaks, bool(ready)
+                self._begin_run(template, breaks, passes=bool(ready))
         if guard.over or (guard.state is not _OPEN and not guard.awaits_usage):
             self.over = True
         return passed
@@ -164,7 +194,8 @@ class GuardedStream(Check):
 
     def _end_run(self) -> None:
         """Tells the guard of the texts that have gone their way without it."""
-        like, self._like = self._like, None
+        self._fed_bytes += self._run_bytes
+        like, self._like, self.take = self._like, None, None
         if like is not None and self._run:
             run, self._run = self._run, []
             self._guard.feed_text(like.place, "".join(run))

@@ -150,6 +150,13 @@ async def _pump(exchange: Exchange, write: Sink, response: UpstreamResponse, lin
     """Sends what comes through without waking a task, except for what is long or slow."""
     long, alive = b"", exchange.keep_alive
 
+    def speak(data: bytes) -> Drain:
+        if alive is not None:
+            alive.silent = False
+        return write(data)
+
+    send = write if alive is None else speak
+
     def sink(part: bytes) -> Drain:
         nonlocal long
         if len(part) > PIECE_BYTES or line.slow:
@@ -157,14 +164,12 @@ async def _pump(exchange: Exchange, write: Sink, response: UpstreamResponse, lin
             response.stop()
             return None
         data = line.feed(part)
-        if data and alive is not None:
-            alive.silent = False
-        drain = write(data) if data else None
+        drain = send(data) if data else None
         if line.over:
             response.stop()
         return drain
 
-    take = line.sink(write, sink)
+    take = line.sink(send, sink)
     while True:
         await response.pump(take)
         part, long = long, b""

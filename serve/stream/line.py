@@ -15,6 +15,7 @@ _MOST_KEPT_BYTES = 4 * 1024 * 1024
 _LONG_FRAME_BYTES = 8 * 1024  # a frame of so much may hold hundreds of calls
 
 Skim = Callable[[bytes, int], object]
+Take = Callable[[bytes], Sequence[Frame] | None]
 
 
 class Stage:
@@ -24,6 +25,9 @@ class Stage:
         skim: Takes, in place of `feed`, the bytes and the number of frames that differ from the one before in the text
             that they add, and in nothing else. None for a stage that must see every frame; `count` for one that wants
             their number alone.
+        takes: It must see every frame, but sees many of them with less ado, by `take`.
+        take: Does what `feed` does with the bytes of one frame. Returns None, and has done nothing, for one that has to
+            be fed. None as long as all have to be.
         chunks: The chunks of the stream so far, of a stage whose `skim` is `count`.
         exact: The engine's bytes pass as they are. A stage that reads every frame gets them with LF at their line ends.
         limit_bytes: A longer frame comes in pieces; None where that does not matter.
@@ -34,6 +38,8 @@ class Stage:
     edit: Edit | None = None
     allowance_bytes = 0
     skim: Skim | None = None
+    takes = False
+    take: Take | None = None
     chunks = 0
     exact = True
     limit_bytes: int | None = None
@@ -143,6 +149,7 @@ class _Plan(NamedTuple):
             as no stage before them has made another frame of it.
         exact: The engine's bytes reach all of them as they are.
         may_skim: No stage must see every frame.
+        taker: The place among `textual` of the one that may take them, unless one before it must see them.
     """
 
     stages: Sequence[int]
@@ -153,6 +160,7 @@ class _Plan(NamedTuple):
     editor: int | None
     exact: bool
     may_skim: bool
+    taker: int | None
 
 
 @lru_cache(maxsize=256)  # there are some dozen, and to make one takes as long as ten tokens
@@ -167,6 +175,7 @@ def _plan(kinds: tuple[type[Stage], ...]) -> _Plan:
         if not (as_it_was and kinds[place].skim is ignore) or issubclass(kinds[place], Check):
             textual.append(place)
     counters = [place for place in stages if kinds[place].skim is count]
+    ahead = len([place for place in textual[:1] if place in counters])
     skims = [place for place in stages if kinds[place].skim not in (None, ignore, count)]
     return _Plan(
         stages,
@@ -177,6 +186,7 @@ def _plan(kinds: tuple[type[Stage], ...]) -> _Plan:
         editors[-1] if editors else None,
         exact=all(kinds[place].exact for place in stages),
         may_skim=as_it_was and not editors,
+        taker=ahead if len(textual) > ahead and kinds[textual[ahead]].takes else None,
     )
 
 
@@ -217,6 +227,7 @@ class Line:
             allowance_bytes=editor.allowance_bytes,
         )
         self._may_skim = plan.may_skim
+        self._taker = plan.taker
         self._pattern: FramePattern | None = None  # of what comes next, if it only adds to the same text
         self.over = False
         self.slow = self._is_slow()
@@ -280,7 +291,7 @@ class Line:
             otherwise: Takes all other bytes, to `feed` them.
         """
         if not self._may_skim:
-            return otherwise
+            return otherwise if self._taker is None or self._kept is not None else self._taking(write, otherwise)
         counter, skim, kept = self._counter, self._skim, self._kept
         parts: list[bytes] = [] if kept is None else kept.parts
         room = _BATCH  # in them, until they are folded
@@ -314,6 +325,27 @@ class Line:
             return write(data)
 
         return take
+
+    def _taking(self, write: Sink, otherwise: Sink) -> Sink:
+        """Does what `sink` does where a stage takes frames by their bytes."""
+        counters, (taker, *others) = self._textual[: self._taker], self._textual[self._taker :]
+        reader, counter = self._reader, counters[0] if counters else None
+
+        def sink(data: bytes) -> Drain:
+            take = taker.take
+            passed = take(data) if take is not None and reader.between else None
+            if passed is None:
+                return otherwise(data)
+            if counter is not None:
+                counter.chunks += 1
+            if not passed:
+                return None
+            if not others:
+                return write(data)
+            passed = _through(others, passed)
+            return write(_encoded(passed)) if passed else None
+
+        return sink
 
     def _skimmed(self, data: bytes) -> FramePattern | None:
         """Tells the stages of frames that are all like the one before, and returns their pattern; None for others."""

@@ -22,6 +22,7 @@ from serve.guard.core import Guard, GuardState, WholeGuard
 from serve.guard.response import GuardedStream, StreamedResponse, WholeResponse
 from serve.http1.sse import encode_frame
 from serve.http1.turns import LONG_BYTES, LONG_HELD_BYTES, LONG_RAW_BYTES
+from serve.limits.answer_meter import Meter
 from serve.proxy.attempts import Attempt
 from serve.proxy.relay import PIECE_BYTES, send_stream
 from serve.stream.line import Line
@@ -154,21 +155,28 @@ def test_what_is_judged_later_goes_out_when_it_would_have_gone_at_once(
     name: str, pieces: list[str], hasty: bool, observes: bool
 ) -> None:
     settings = GuardConfig(mode="observe" if observes else "heal")
-    at_once, later = (Guard(settings, tools_request(), hasty=hasty) for _ in range(2))
-    stream = GuardedStream(later)
-    line = Line([stream])
+    at_once, later, fed = (Guard(settings, tools_request(), hasty=hasty) for _ in range(3))
+    stream, slower = GuardedStream(later), GuardedStream(fed)
+    meters = Meter("p", False), Meter("p", False)
+    line, others = Line([meters[0], stream]), Line([meters[1], slower])
+    got: list[bytes] = []
+    take = line.sink(got.append, lambda data: got.append(line.feed(data)))
     deltas: list[dict[str, Any]] = [{name: piece} for piece in pieces]
     if name == "arguments":
         more = ({"index": 0, "function": {"arguments": piece}} for piece in pieces)
         deltas = [calls(call(0, "get_weather", '{"city": "')), *map(calls, more)]
     for each in [chunk({"role": "assistant"}), *map(chunk, deltas), chunk({}, "stop")]:
-        assert chunks_in(line.feed(encode_frame(each))) == at_once.feed(each)
-        assert stream.over is (at_once.over or at_once.state is not GuardState.OPEN)
+        take(encode_frame(each))
+        assert b"".join(got) == others.feed(encode_frame(each))
+        assert chunks_in(b"".join(got)) == at_once.feed(each)
+        assert stream.over is slower.over is (at_once.over or at_once.state is not GuardState.OPEN)
+        got.clear()
         if stream.over:
             break
-    stream.finish_attempt()
-    assert stream.ending == at_once.finish()
-    assert later.verdicts == at_once.verdicts
+    stream.finish_attempt(), slower.finish_attempt()
+    assert meters[0].chunks == meters[1].chunks
+    assert stream.ending == slower.ending == at_once.finish()
+    assert later.verdicts == fed.verdicts == at_once.verdicts
     assert later.sent().text_sent(name) == at_once.sent().text_sent(name)
 
 

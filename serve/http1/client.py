@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 import httptools
 
 from serve.http1.asgi import Drain, Sink
-from serve.http1.message import MAX_HEAD_BYTES, STATUSES_WITHOUT_BODY, encode_head
+from serve.http1.message import MAX_HEAD_BYTES, STATUSES_WITHOUT_BODY
 from serve.http1.resolver import ADDRESSES
 
 _INTERIM = frozenset({100, 102, 103})  # Continue, Processing, Early Hints
@@ -430,6 +430,21 @@ class Origin(NamedTuple):
         authority = parts.netloc.rpartition("@")[2]
         return Origin(parts.hostname or "", parts.port or (443 if tls else 80), tls, authority, parts.path.rstrip("/"))
 
+    def request_head(self, method: str, path: str, headers: Iterable[tuple[str, str]], body_bytes: int) -> bytes:
+        """Returns the head of a request to the server, including the empty line that ends it. The path is behind the
+        base URL; headers are without those that describe connection and body. As text that is encoded once it costs
+        half of what `encode_head` would.
+
+        Raises:
+            ValueError: As of `encode_head`, or something holds what Latin-1 does not have.
+        """
+        own = (("host", self.authority), ("content-length", str(body_bytes)))
+        lines = [f"{method} {self.prefix}{path} HTTP/1.1", *map(": ".join, headers), *map(": ".join, own), "", ""]
+        head = "\r\n".join(lines)
+        if head.count("\n") != len(lines) - 1 or head.count("\r") != len(lines) - 1:
+            raise ValueError("a header holds a line break")
+        return head.encode("latin-1")
+
 
 class ConnectionPool:
     """Keep-alive connections by origin. The one used last is used first. `authorities` is a file with the certificates
@@ -545,10 +560,10 @@ async def fetch(
         OSError: It does not answer, or not in time.
     """
     origin = Origin.of(url)
-    fields = [(b"host", origin.authority.encode()), (b"content-length", b"%d" % len(body)), *headers]
+    fields = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in headers]
     if key is not None:
-        fields.append((b"authorization", f"Bearer {key}".encode("latin-1")))
-    head = encode_head(f"{method} {origin.prefix}{path} HTTP/1.1".encode("latin-1"), fields)
+        fields.append(("authorization", f"Bearer {key}"))
+    head = origin.request_head(method, path, fields, len(body))
     connections = ConnectionPool(_FETCH_CONNECT_TIMEOUT_S, timeout_s, authorities)
     async with asyncio.timeout(timeout_s):
         connection = await connections.connect(origin)

@@ -16,9 +16,9 @@ RawHeaders = list[tuple[bytes, bytes]]
 
 
 def encode_head(start_line: bytes, headers: Iterable[tuple[bytes, bytes]]) -> bytes:
-    """Returns the head of a request or response, including the empty line that ends it.
+    """Returns the head of a response, including the empty line that ends it.
 
-    `start_line` is the request line or status line, without its line end.
+    `start_line` is the status line, without its line end.
 
     Raises:
         ValueError: A name or value holds a line break, which would add headers or even a message of its own.
@@ -28,19 +28,6 @@ def encode_head(start_line: bytes, headers: Iterable[tuple[bytes, bytes]]) -> by
     if head.count(b"\n") != len(lines) - 1 or head.count(b"\r") != len(lines) - 1:
         raise ValueError("a header holds a line break")
     return head
-
-
-def encode_request_head(start_line: str, headers: Iterable[tuple[str, str]]) -> bytes:
-    """Returns what `encode_head` does, of text: encoded once, it costs a request half as much.
-
-    Raises:
-        ValueError: As of `encode_head`, or a name or value holds what Latin-1 does not have.
-    """
-    lines = [start_line, *map(": ".join, headers), "", ""]
-    head = "\r\n".join(lines)
-    if head.count("\n") != len(lines) - 1 or head.count("\r") != len(lines) - 1:
-        raise ValueError("a header holds a line break")
-    return head.encode("latin-1")
 
 
 def error_response(error: GatewayError) -> bytes:

@@ -9,7 +9,6 @@ from serve.config.gateway import LimitsConfig
 from serve.errors import DeadlineError, EngineError, PoolUnavailableError
 from serve.http1.asgi import Sink
 from serve.http1.client import ClientConnection, ConnectionPool, ConnectTimeoutError, Origin
-from serve.http1.message import encode_request_head
 from serve.routing.pool import Endpoint
 
 _OK = 200
@@ -157,8 +156,7 @@ class Upstream:
                 nor that of an error: a redirect or an empty success is no answer.
         """
         origin, connections = Origin.of(endpoint.url), self.connections
-        fields = [*headers.items(), ("host", origin.authority), ("content-length", str(sum(map(len, body))))]
-        head = encode_request_head(f"POST {origin.prefix}{path} HTTP/1.1", fields)
+        head = origin.request_head("POST", path, headers.items(), sum(map(len, body)))
         idle = connections.take_idle(origin)
         try:
             connection = idle or await connections.connect(origin)

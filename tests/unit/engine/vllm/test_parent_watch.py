@@ -9,19 +9,19 @@ from pathlib import Path
 
 import pytest
 
-from serve.engine.vllm import parent_watch
+from serve.engine.vllm import plugin
 
 ROOT = Path(__file__).parents[4]
 PATIENCE_S = 60
 HOST = """
 import multiprocessing, os, signal, sys, threading, time
-from serve.engine.vllm import parent_watch
+from serve.engine.vllm import plugin
 
 def core(ignores):
     if ignores:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    watched = parent_watch.end_with_parent(poll_s=0.05, grace_s=0.1)
-    again = parent_watch.end_with_parent(poll_s=0.05, grace_s=0.1)
+    watched = plugin.end_with_parent(poll_s=0.05, grace_s=0.1)
+    again = plugin.end_with_parent(poll_s=0.05, grace_s=0.1)
     watches = [each for each in threading.enumerate() if each.name == "parent-watch"]
     print(watched and again and len(watches), flush=True)
     time.sleep(600)
@@ -58,4 +58,4 @@ def test_an_engine_core_ends_after_its_host_was_killed(tmp_path: Path, method: s
 
 
 def test_a_process_that_no_other_python_started_is_not_watched() -> None:
-    assert not parent_watch.end_with_parent()
+    assert not plugin.end_with_parent()

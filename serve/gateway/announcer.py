@@ -17,35 +17,28 @@ log = logging.getLogger("ray.serve.specgate.gateway")
 PERIOD_S = 2.0
 
 
-class Announcer:
-    """Serves the operators' routes of one replica to whoever has its key, and tells the admin API address and key.
+async def announce(admin_api: Link, replica: str, app: fastapi.FastAPI) -> None:
+    """Serves the operators' routes of one replica to whoever has its key, and tells the admin API address and key, for
+    ever.
 
     HAProxy does not know the port. The key travels through Ray's own channel between deployments, or not at all.
     """
-
-    def __init__(self, admin_api: Link, replica: str, app: fastapi.FastAPI) -> None:
-        self._admin_api = admin_api
-        self._replica = replica
-        self._app = app
-
-    async def run(self) -> None:
-        """Serves and announces for ever."""
-        listener = Listener(node_address(), secrets.token_urlsafe(24))
-        keyed = AllowedRoutes(self._app, listener.key, listed_routes(self._app))
-        await listener.start(keyed, protocol_factory({}))  # not the one with the completions before it
-        lost = False
-        try:
-            while True:
-                try:
-                    await self._admin_api.call("announce", self._replica, listener.url, listener.key)
-                    lost = False
-                except SharedStateError as error:
-                    if not lost:
-                        log.warning("%s", error)
-                    lost = True
-                await asyncio.sleep(PERIOD_S)
-        finally:
-            await listener.stop()
+    listener = Listener(node_address(), secrets.token_urlsafe(24))
+    keyed = AllowedRoutes(app, listener.key, listed_routes(app))
+    await listener.start(keyed, protocol_factory({}))  # not the one with the completions before it
+    lost = False
+    try:
+        while True:
+            try:
+                await admin_api.call("announce", replica, listener.url, listener.key)
+                lost = False
+            except SharedStateError as error:
+                if not lost:
+                    log.warning("%s", error)
+                lost = True
+            await asyncio.sleep(PERIOD_S)
+    finally:
+        await listener.stop()
 
 
 def listed_routes(app: fastapi.FastAPI | fastapi.APIRouter) -> set[tuple[str, str]]:

@@ -15,7 +15,7 @@ from serve.access.key_ring import show_keys
 from serve.access.live import AnyAccess, live_access
 from serve.config.gateway import GatewayConfig
 from serve.echo.canary import EchoCanary, show_echo
-from serve.gateway.announcer import Announcer
+from serve.gateway.announcer import announce
 from serve.gateway.pools import PoolKey
 from serve.guard.attempt_result import ResultSink
 from serve.guard.transcript import NULL_TRANSCRIPTS, AnyTranscripts, Transcripts
@@ -219,4 +219,4 @@ def announcements(admin_api: Link | None, app: Callable[[], fastapi.FastAPI]) ->
     """Returns the part that serves operators' routes and announces where, if there is an admin API."""
     if admin_api is None:
         return OFF
-    return Part("announcements", run=lambda: Announcer(admin_api, replica_name(), app()).run())
+    return Part("announcements", run=lambda: announce(admin_api, replica_name(), app()))

@@ -9,7 +9,7 @@ import pytest
 from ray.serve.exceptions import RayServeException
 from support.clock import until
 
-from serve.gateway.announcer import Announcer, listed_routes
+from serve.gateway.announcer import announce, listed_routes
 from serve.shared.ray_link import HandleLink
 
 
@@ -57,7 +57,7 @@ async def stop(task: asyncio.Task[None]) -> None:
 
 
 async def test_whoever_has_the_announced_key_gets_the_admin_routes_and_nobody_else(admin_api: AdminApi) -> None:
-    running = asyncio.create_task(Announcer(link_to(admin_api), "replica-1", served()).run())
+    running = asyncio.create_task(announce(link_to(admin_api), "replica-1", served()))
     await until(lambda: admin_api.reply)
     replica, url, key = admin_api.reply[0]
     async with aiohttp.ClientSession() as session:
@@ -74,7 +74,7 @@ async def test_a_door_that_is_away_is_logged_once_and_told_again_when_it_is_back
 ) -> None:
     admin_api.away = True
     with caplog.at_level(logging.WARNING):
-        running = asyncio.create_task(Announcer(link_to(admin_api), "r", served()).run())
+        running = asyncio.create_task(announce(link_to(admin_api), "r", served()))
         await until(lambda: admin_api.calls > 3)
     assert caplog.text.count("can't be reached") == 1
     admin_api.away = False

@@ -117,7 +117,7 @@ class GuardedPath:
             if model.guard.mode == "observe":
                 await self._observe(exchange, request, model, attempt)
                 return
-            transcript = self._transcripts.begin(request.request_id)
+            transcript = self._transcripts.begin(request.request_id, request.attribution.engine_id)
             live = arguments == "live" or (arguments == "auto" and self._trusts(_cell(request, attempt.candidate)))
             guarded = self._guarded(exchange, request, model, attempt, transcript, live=live)
             if guarded is None:

@@ -1,7 +1,7 @@
 """Transcripts of requests that were rerun, from engines and to the client: kept in memory, where an operator asks."""
 
 import time
-from collections import OrderedDict
+from collections import deque
 from collections.abc import Callable, Sequence
 from itertools import chain, repeat
 from typing import Any
@@ -56,9 +56,9 @@ class Transcript:
         client: Keeps what goes out, as chat completions; another API's client gets it in its own words.
     """
 
-    def __init__(self, request_id: str, keep: Callable[[dict[str, Any]], None]) -> None:
+    def __init__(self, request_id: str, engine_id: str, keep: Callable[[dict[str, Any]], None]) -> None:
         self.client = Record()
-        self._request_id = request_id
+        self._ids = {"request_id": request_id, "engine_id": engine_id}
         self._keep = keep
         self._attempts: list[Record] = []
 
@@ -74,7 +74,7 @@ class Transcript:
         verdicts = chain(guard.verdicts, repeat(None))
         self._keep(
             {
-                "request_id": self._request_id,
+                **self._ids,
                 "at_s": round(time.time()),
                 "attempts": [
                     {
@@ -107,32 +107,25 @@ NULL_TRANSCRIPT = NullTranscript()
 
 
 class Transcripts:
-    """The last transcripts of requests that were rerun, by request id; never written anywhere."""
+    """The last transcripts of requests that were rerun; never written anywhere."""
 
     def __init__(self) -> None:
-        self._kept: OrderedDict[str, dict[str, Any]] = OrderedDict()
+        self._last: deque[dict[str, Any]] = deque(maxlen=MOST)
 
-    def begin(self, request_id: str) -> Transcript:
+    def begin(self, request_id: str, engine_id: str) -> Transcript:
         """Returns the transcript of a request that has begun."""
-        return Transcript(request_id, self._keep)
+        return Transcript(request_id, engine_id, self._last.append)
 
     def get(self, request_id: str) -> dict[str, Any] | None:
-        """Returns what is kept of a request."""
-        return self._kept.get(request_id)
-
-    def _keep(self, transcript: dict[str, Any]) -> None:
-        """Keeps a transcript, and forgets the oldest one."""
-        request_id = transcript["request_id"]
-        self._kept[request_id] = transcript
-        self._kept.move_to_end(request_id)
-        if len(self._kept) > MOST:
-            self._kept.popitem(last=False)
+        """Returns what is kept of a request; of several with one id it is the one that `Journal.find` returns."""
+        same = [kept for kept in reversed(self._last) if request_id in (kept["request_id"], kept["engine_id"])]
+        return next((kept for kept in same if kept["engine_id"] == request_id), same[0] if same else None)
 
 
 class NullTranscripts:
     """Keeps nothing of any request; see `Transcripts`."""
 
-    def begin(self, request_id: str) -> NullTranscript:
+    def begin(self, request_id: str, engine_id: str) -> NullTranscript:
         """Returns what keeps nothing."""
         return NULL_TRANSCRIPT
 

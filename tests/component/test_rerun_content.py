@@ -49,11 +49,13 @@ async def reruns(audit: Path, keeps: bool = True) -> AsyncIterator[Ports]:
             yield ports
 
 
-async def ask(ports: Ports, **more: Any) -> tuple[str, bytes]:
-    """Returns a request's id and what the client got."""
+async def ask(ports: Ports, request_id: str = "", **more: Any) -> tuple[str, bytes]:
+    """Returns a request's id, which may be the client's, and what the client got."""
+    headers = {"x-request-id": request_id} if request_id else {}
+    body = tools_request(model="m", **more)
     async with (
         aiohttp.ClientSession() as session,
-        session.post(f"{ports.data}/v1/chat/completions", json=tools_request(model="m", **more)) as response,
+        session.post(f"{ports.data}/v1/chat/completions", json=body, headers=headers) as response,
     ):
         assert response.status == 200
         return response.headers["x-request-id"], await response.read()
@@ -98,6 +100,14 @@ async def test_each_look_is_a_line_of_the_audit_log(tmp_path: Path) -> None:
         for _ in range(2):
             await look(ports, request_id)
     assert audited(tmp_path) == [("key-content", "content.read", f"rerun of request {request_id}")] * 2
+
+
+async def test_a_client_that_takes_the_id_of_another_request_does_not_take_its_place(tmp_path: Path) -> None:
+    async with reruns(tmp_path) as ports:
+        request_id, answer = await ask(ports, stream=True)
+        await ask(ports, request_id, stream=False)
+        _, reply = await look(ports, request_id)
+    assert reply["client"]["text"] == answer.decode()
 
 
 @pytest.mark.parametrize("scope", sorted(RIGHTS - {"content"}))

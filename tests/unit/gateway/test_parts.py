@@ -155,7 +155,7 @@ async def test_with_access_control_nobody_may_ask_without_a_key(tmp_path: Path) 
 @pytest.mark.parametrize("keeps", [True, False])
 def test_texts_are_kept_only_where_an_operator_asks(keeps: bool) -> None:
     transcripts = transcripts_of(configured(admin={"rerun_content": keeps})[0])
-    transcript = transcripts.begin("r1")
+    transcript = transcripts.begin("r1", "e1")
     transcript.attempt().whole(b"broken")
     transcript.attempt().whole(b"good")
     transcript.client.whole(b"good")

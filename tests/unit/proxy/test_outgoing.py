@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from policies import Candidate, Decision, PoolFacts, RequestFeatures
 from serve.config.gateway import GatewayConfig
+from serve.errors import InvalidRequestError
 from serve.proxy.outgoing import OutgoingRequests
 from serve.proxy.routed_request import Attribution, RoutedRequest
 from serve.request.completion import parse
@@ -71,6 +72,37 @@ def test_an_engine_that_may_take_the_first_of_two_members_gets_the_one_that_was_
     twice = b'{"model":"other","model":"m","lora_path":"evil","lora_path":null,"messages":[]}'
     once = b'{"model":"m","lora_path":null,"messages":[]}'
     assert sent(there, replace(asked, body=twice, parsed=parse(twice))) == (once if is_once else twice)
+
+
+@pytest.mark.parametrize(
+    ("where", "hidden", "read"),
+    [
+        ("messages", '[{"content":[{"image_url":{"url":"http://a"}}],"content":"x"}]', '[{"content":"x"}]'),
+        ("messages", '[{"content":[{"image":"http://a","image":"data:"}]}]', '[{"content":[{"image":"data:"}]}]'),
+        ("chat_template_kwargs", '{"chat_template":"{{x}}","chat_template":1}', '{"chat_template":1}'),
+        ("structured_outputs", '{"json":{"type":"object","type":"array"}}', '{"json":{"type":"array"}}'),
+        ("stream_options", '{"include_usage":false,"include_usage":true}', '{"include_usage":true}'),
+        ("metadata", '[[{"a":1e2,"a":-0.0,"b":12345678901234567890}]]', '[[{"a":-0.0,"b":12345678901234567890}]]'),
+        ("prompt", "[[1,2],[3]]", "[[1,2],[3]]"),
+    ],
+)  # fmt: skip
+def test_no_object_of_a_body_has_a_name_twice_for_an_engine_that_may_take_the_first(
+    where: str, hidden: str, read: str
+) -> None:
+    there, asked = pools(REMOTE), request()
+    there.adopt([PoolFacts("m", "p")])
+    body = f'{{"model":"m","{where}":{hidden}}}'.encode()
+    assert sent(there, replace(asked, body=body)) == f'{{"model":"m","{where}":{read}}}'.encode()
+
+
+def test_a_body_of_more_values_than_can_be_rewritten_reaches_no_engine_that_may_take_the_first_of_two_names() -> (
+    None
+):
+    there, asked = pools(REMOTE), request()
+    there.adopt([PoolFacts("m", "p")])
+    body = b'{"model":"m","messages":[{"role":"user","content":[' + b"1," * 300_000 + b"1]}]}"
+    with pytest.raises(InvalidRequestError, match="values"):
+        sent(there, replace(asked, body=body))
 
 
 def test_a_remote_engine_gets_its_own_name_and_answers_under_ours() -> None:

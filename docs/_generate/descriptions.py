@@ -113,7 +113,7 @@ ERRORS: dict[str, str] = {
         "Every allowed pool has `max_queued_requests`, or the gateway has `max_ongoing_requests`. Wait `Retry-After`."
     ),
     "request_timeout": "The head took longer than 30 s, or the body came too slowly.",
-    "too_many_connections": "The replica has `limits.max_connections` open. Reuse connections.",
+    "too_many_connections": "The replica has `limits.max_connections` or no files left. Reuse connections.",
     "shutting_down": "The gateway is stopping. Send the request again.",
     "head_too_large": "The request line and headers exceed 64 KiB, or 256 headers.",
     "internal_error": "A bug in the gateway; the log has the traceback under the request id.",

@@ -178,7 +178,7 @@ class LimitsConfig(_Strict):
         starve_s: A request that waits for a slot this long moves to the next higher priority class.
         reserved_slots: Share of each pool's slots for requests of a class and those above it: `{interactive: 0.1}`. Not
             with `sticky` or `prefix` routing.
-        max_connections: Client connections of one gateway replica; one more gets a 503.
+        max_connections: Client connections of one gateway replica; one more gets a 503. Fewer if it may open few files.
         max_buffered_bytes: Request bodies that one gateway replica holds, at most half of it for one tenant; beyond
             that, 429.
         max_answer_bytes: Longest answer that is not streamed; a longer one is a 502 `engine_error`.

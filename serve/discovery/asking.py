@@ -16,7 +16,7 @@ from serve.discovery.reading import (
     rendered,
     rendering,
 )
-from serve.http1.client import fetch
+from serve.http1.client import OWN_FAULTS, fetch
 
 _PASSIVE_TIMEOUT_S = 5.0
 _ACTIVE_TIMEOUT_S = 10.0  # for each answer that is generated: a busy engine takes its time, and nobody waits for ever
@@ -106,5 +106,7 @@ async def _ask(url: str, key: str | None, question: Question, timeout_s: float) 
     except TimeoutError:
         return EngineAnswer(NO_ANSWER.status, error=LATE)
     except OSError as error:
+        if error.errno in OWN_FAULTS:
+            return EngineAnswer(NO_ANSWER.status, error=LATE)
         return EngineAnswer(NO_ANSWER.status, error=str(error) or type(error).__name__)
     return EngineAnswer(answer.status, answer.body)

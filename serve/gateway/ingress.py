@@ -42,7 +42,7 @@ from serve.gateway.policy_updates import PolicyUpdates, read_sources
 from serve.gateway.pools import Scale, build_pools
 from serve.gateway.snapshot import Reruns, snapshot
 from serve.guard.attempt_result import AttemptResult, ResultMetrics
-from serve.http1.allowance import Allowance
+from serve.http1.allowance import Allowance, connections_within_files
 from serve.http1.asgi import AsgiApp
 from serve.http1.server import serve_directly
 from serve.proxy.upstream import Upstream
@@ -85,7 +85,8 @@ class GatewayReplica:
         self._scale = Scale(settings)
         self.pools = build_pools(settings, handles, gateways)
         self.telemetry = Telemetry(config=settings.telemetry)
-        self.allowance = Allowance(limits.max_connections, limits.max_buffered_bytes, limits.retry_after_s)
+        connections = connections_within_files(limits.max_connections)
+        self.allowance = Allowance(connections, limits.max_buffered_bytes, limits.retry_after_s)
         metrics, upstream = self.telemetry.metrics, Upstream(limits)
 
         sources = read_sources(settings.policy)

@@ -4,10 +4,15 @@ too many.
 The longest body of one request (413) is checked in `serve/request/receive.py`.
 """
 
+import logging
 import mmap
+import resource
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from serve.errors import GatewayError, OutOfMemoryError, OverloadedError
+
+log = logging.getLogger("ray.serve.specgate.http1")
 
 _OWNERS_PART = 0.5  # of all bytes: the most that one owner's bodies hold, so that there is room for the others'
 # Text is there a few times at once: as it came, decoded, and as it is sent.
@@ -17,6 +22,24 @@ _TIMES_DENSE = 24
 _MOST_DENSE_BYTES = 256 * 1024 * 1024
 _LITTLE_BYTES = 1024 * 1024
 _SPARE_BYTES = 16 * 1024 * 1024  # for all who ask for little
+
+
+def connections_within_files(most: int) -> int:
+    """Returns for how many connections of clients this process has files, at most `most`; raises its limit if it may.
+
+    Each may take two, the other one to an engine; a tenth of all files is for whatever else is opened.
+    """
+    allowed = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    with suppress(ValueError, OSError):  # shells let a process have 1024
+        resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, allowed))
+    files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    if files == resource.RLIM_INFINITY or (possible := files * 9 // 20) >= most:
+        return most
+    log.warning(
+        "limits.max_connections is %d, but %d files that this process may open are enough for %d: raise the limit of "
+        "open files (`ulimit -Hn`, systemd's LimitNOFILE)", most, files, possible,
+    )  # fmt: skip
+    return possible
 
 
 def has_room(size_bytes: int) -> bool:

@@ -4,6 +4,7 @@
 
 import asyncio
 import enum
+import errno
 import select
 import socket
 import ssl
@@ -21,6 +22,8 @@ from serve.http1.asgi import Drain, Sink
 from serve.http1.message import MAX_HEAD_BYTES, STATUSES_WITHOUT_BODY
 from serve.http1.resolver import ADDRESSES
 
+# Errors of a connection that say nothing of an engine: the machine or the process has no files or memory for it.
+OWN_FAULTS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 _INTERIM = frozenset({100, 102, 103})  # Continue, Processing, Early Hints
 READ_AHEAD_BYTES = 64 * 1024  # of a response; the engine waits while so much waits for the client
 _IDLE_EXPIRY_S = 60.0

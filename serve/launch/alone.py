@@ -3,7 +3,6 @@
 import asyncio
 import logging
 import os
-import resource
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
@@ -152,9 +151,6 @@ def run_alone(serve: Callable[[Orders], Awaitable[None]], stop_with_parent: bool
     """Serves until a signal says otherwise. With `stop_with_parent`, it stops also when the process that started this
     one dies.
     """
-    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    with suppress(ValueError, OSError):  # a stream has two files open, and shells let a process have 1024
-        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
     async def run() -> None:
         orders = Orders()

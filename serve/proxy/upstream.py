@@ -6,9 +6,9 @@ from contextlib import AbstractAsyncContextManager
 from functools import partial
 
 from serve.config.gateway import LimitsConfig
-from serve.errors import DeadlineError, EngineError, PoolUnavailableError
+from serve.errors import DeadlineError, EngineError, PoolUnavailableError, TooManyConnectionsError
 from serve.http1.asgi import Sink
-from serve.http1.client import ClientConnection, ConnectionPool, ConnectTimeoutError, Origin
+from serve.http1.client import OWN_FAULTS, ClientConnection, ConnectionPool, ConnectTimeoutError, Origin
 from serve.routing.pool import Endpoint
 
 _OK = 200
@@ -151,6 +151,7 @@ class Upstream:
 
         Raises:
             PoolUnavailableError: The replica is not reachable, or refuses our key; another one may not.
+            TooManyConnectionsError: The gateway has no files left for a connection, which is no replica's fault.
             DeadlineError: The first byte did not come in time.
             EngineError: The response is compressed, although no request accepts that, or its status neither is 200
                 nor that of an error: a redirect or an empty success is no answer.
@@ -171,6 +172,9 @@ class Upstream:
         except TimeoutError as error:
             raise DeadlineError("The engine did not begin to answer in time.") from error
         except OSError as error:
+            if error.errno in OWN_FAULTS:
+                message = "The gateway can open no connection to an engine now; try again shortly."
+                raise TooManyConnectionsError(message, retry_after_s=self.retry_after_s) from error
             # An engine may close an idle connection just as we use it again. We can't know whether it saw the request,
             # so the caller decides about another attempt, which must not get another stale connection.
             if idle is not None and isinstance(error, ConnectionError):

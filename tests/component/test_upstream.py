@@ -3,6 +3,7 @@
 import asyncio
 import itertools
 import os
+import resource
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
@@ -12,7 +13,8 @@ from hypothesis import strategies as st
 from support.clock import LoopClock
 
 from serve.config.gateway import LimitsConfig
-from serve.errors import DeadlineError, EngineError, PoolUnavailableError
+from serve.discovery.asking import LATE, ask_metrics
+from serve.errors import DeadlineError, EngineError, PoolUnavailableError, TooManyConnectionsError
 from serve.http1.client import ClientConnection
 from serve.http1.server import READ_AHEAD_BYTES
 from serve.proxy.upstream import Upstream, UpstreamResponse
@@ -397,6 +399,27 @@ async def test_nobody_there_is_unavailable() -> None:
     for url in ("http://127.0.0.1:1", "http://no-such-host.invalid"):
         with pytest.raises(PoolUnavailableError):
             await upstream.post(Endpoint(url, None), "/", (b"",), {})
+
+
+async def test_a_process_without_files_says_so_of_itself_and_nothing_of_the_engine() -> None:
+    engine = Engine(WHOLE)
+    server = await asyncio.start_server(engine, "127.0.0.1", 0)
+    url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    upstream = Upstream(LimitsConfig())
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    lowest_free = os.dup(0)
+    os.close(lowest_free)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (lowest_free, before[1]))
+        with pytest.raises(TooManyConnectionsError):
+            await upstream.post(Endpoint(url, None), "/", (b"",), {})
+        assert (await ask_metrics(url, None)).error == LATE
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+    async with await upstream.post(Endpoint(url, None), "/", (b"",), {}) as answer:
+        assert answer.status == 200
+    await upstream.close()
+    server.close()
 
 
 async def test_an_engine_that_refuses_the_gateways_key_is_unavailable() -> None:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serve.errors import EngineError, OutOfMemoryError, OverloadedError
-from serve.http1.allowance import Allowance
+from serve.http1.allowance import Allowance, connections_within_files
 from serve.http1.sse import decode_chunk
 
 PARTS = st.lists(st.tuples(st.sampled_from(["", "red", "blue"]), st.integers(0, 400)))
@@ -42,6 +42,20 @@ def test_bytes_that_came_before_their_owner_was_known_count_as_its_own() -> None
 
 def test_where_nobody_is_known_all_of_it_is_for_everybody() -> None:
     assert Allowance(max_buffered_bytes=1000).take(1000) is None
+
+
+@pytest.mark.parametrize(
+    ("soft", "hard", "possible"),
+    [(1024, 1024, 460), (1024, 2**20, 8192), (20_000, 20_000, 8192), (256, -1, 8192), (256, 256, 115)],
+)
+def test_no_more_connections_are_taken_than_files_can_be_opened(
+    soft: int, hard: int, possible: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    limits = [(soft, hard)]
+    monkeypatch.setattr(resource, "getrlimit", lambda _: limits[-1])
+    monkeypatch.setattr(resource, "setrlimit", lambda _, new: limits.append(new))
+    assert connections_within_files(8192) == possible
+    assert ("ulimit" in caplog.text) == (possible < 8192), "the operator is told what to do"
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from support.holds import as_hold
 
 from policies import Candidate, Decision, RequestFeatures
 from serve.config.gateway import GatewayConfig
-from serve.errors import EngineError, GatewayError, OverloadedError, PoolUnavailableError
+from serve.errors import EngineError, GatewayError, OverloadedError, PoolUnavailableError, TooManyConnectionsError
 from serve.load.live_load import NULL_LOAD
 from serve.proxy.attempts import Attempts, Held
 from serve.proxy.routed_request import Attribution, RoutedRequest
@@ -256,6 +256,15 @@ async def test_what_no_engine_has_is_told_so_and_is_no_engines_fault() -> None:
     alone = Upstream(404)
     assert await Rig(alone, "a").result() == ("a", 404)
     assert alone.urls == ["a"], "it would say so again"
+
+
+async def test_a_gateway_without_files_for_a_connection_blames_no_engine() -> None:
+    upstream = Upstream(TooManyConnectionsError("no files"))
+    rig = Rig(upstream, "a", "b", replicas=2)
+    with pytest.raises(TooManyConnectionsError):
+        await rig.result()
+    assert upstream.urls == ["a"], "another one is as far"
+    assert rig.pools["a"].forgotten == []
 
 
 async def test_what_fails_after_the_response_has_begun_is_not_retried() -> None:

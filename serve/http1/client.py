@@ -8,6 +8,7 @@ import errno
 import select
 import socket
 import ssl
+import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
@@ -28,6 +29,7 @@ _INTERIM = frozenset({100, 102, 103})  # Continue, Processing, Early Hints
 READ_AHEAD_BYTES = 64 * 1024  # of a response; the engine waits while so much waits for the client
 _IDLE_EXPIRY_S = 60.0
 _FETCH_CONNECT_TIMEOUT_S = 2.0
+TLS_KEPT_S = 5.0  # what is trusted, whatever is refused: to read it takes tens of milliseconds
 MAX_ANSWER_BYTES = 64 * 2**20
 
 
@@ -460,6 +462,7 @@ class ConnectionPool:
         self._idle: defaultdict[Origin, dict[ClientConnection, None]] = defaultdict(dict)
         self._authorities = authorities
         self._tls: ssl.SSLContext | None = None
+        self._tls_read_s = 0.0
 
     def take_idle(self, origin: Origin) -> ClientConnection | None:
         """Returns an idle connection, or None if there is none. Closes those on which an engine has said something."""
@@ -490,6 +493,10 @@ class ConnectionPool:
                     with suppress(OSError):  # refused, or on a network without a way there; the next one may answer
                         return await self._connect_to(address, origin, on_lost)
                 return await self._connect_to(last, origin, on_lost)
+        except ssl.SSLCertVerificationError:  # who renews an engine's certificate may renew what is trusted, too
+            if time.monotonic() - self._tls_read_s > TLS_KEPT_S:
+                self._tls = None
+            raise
         except TimeoutError as error:
             raise ConnectTimeoutError(f"no connection within {self._connect_timeout_s:g} s") from error
 
@@ -526,6 +533,7 @@ class ConnectionPool:
     def _context(self) -> ssl.SSLContext:
         if self._tls is None:
             self._tls = ssl.create_default_context(cafile=self._authorities)
+            self._tls_read_s = time.monotonic()
             if self._authorities is not None:  # clusters make such certificates, and not always by the letter
                 self._tls.verify_flags &= ~ssl.VERIFY_X509_STRICT
         return self._tls

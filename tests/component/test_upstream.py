@@ -4,8 +4,11 @@ import asyncio
 import itertools
 import os
 import resource
+import shutil
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -420,6 +423,45 @@ async def test_a_process_without_files_says_so_of_itself_and_nothing_of_the_engi
         assert answer.status == 200
     await upstream.close()
     server.close()
+
+
+async def make_certificate(folder: Path) -> ssl.SSLContext:
+    """Makes a certificate for localhost, and returns what a server does with it."""
+    made = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"]
+    files = ["-addext", "subjectAltName=DNS:localhost", "-keyout", f"{folder}/key.pem", "-out", f"{folder}/cert.pem"]
+    process = await asyncio.create_subprocess_exec(*made, *files, stderr=asyncio.subprocess.DEVNULL)
+    assert await process.wait() == 0
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(folder / "cert.pem", folder / "key.pem")
+    return context
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="needs openssl")
+async def test_renewed_certificates_of_engines_and_of_who_signs_them_are_taken_without_a_restart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "cert.pem"))
+    monkeypatch.setattr("serve.http1.client.TLS_KEPT_S", 0.0)
+    upstream = Upstream(LimitsConfig())
+
+    async def ask(context: ssl.SSLContext) -> int:
+        server = await asyncio.start_server(Engine(WHOLE), "127.0.0.1", 0, ssl=context)
+        try:
+            endpoint = Endpoint(f"https://localhost:{server.sockets[0].getsockname()[1]}", None)
+            async with await upstream.post(endpoint, "/", (b"",), {}) as answer:
+                return answer.status
+        finally:
+            server.close()
+
+    old = await make_certificate(tmp_path)
+    assert await ask(old) == 200
+    new = await make_certificate(tmp_path)
+    with pytest.raises(PoolUnavailableError):
+        await ask(new)
+    assert await ask(new) == 200
+    with pytest.raises(PoolUnavailableError):
+        await ask(old)
+    await upstream.close()
 
 
 async def test_an_engine_that_refuses_the_gateways_key_is_unavailable() -> None:

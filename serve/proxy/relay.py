@@ -1,7 +1,6 @@
 """Relays an engine's response to the client: as it arrives, frame by frame, or whole."""
 
 import asyncio
-import re
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -18,7 +17,7 @@ from serve.proxy.exchange import Exchange
 from serve.proxy.headers import response_headers
 from serve.proxy.upstream import UpstreamResponse
 from serve.request.completion import COMPLETION_PATHS
-from serve.stream.ending import INCOMPLETE, End, whole_failure
+from serve.stream.ending import INCOMPLETE, End, whole_failure, without_addresses
 from serve.stream.frame import Frame
 from serve.stream.line import PASS, Kept, Line, Stage
 from serve.telemetry.instruments import Telemetry
@@ -28,7 +27,6 @@ GoOn = Callable[[EngineError], Awaitable[bool]]
 PIECE_BYTES = 8 * 1024  # worked off at once: a read can hold 20,000 tiny frames, 100 ms of work for the guard
 _MAX_ERROR_BYTES = 1024 * 1024  # of the body of an error
 _LOWEST_SERVER_ERROR = 500
-_ADDRESS = re.compile(rb" at 0x[0-9a-f]{6,16}\b")  # of an object of Python: where an engine's memory lies
 _MAX_SAID = 1000  # characters of a page in HTML, for example
 
 
@@ -204,12 +202,12 @@ async def _send_in_pieces(exchange: Exchange, part: bytes, line: Line) -> bool:
 
 def readable_refusal(status: int, headers: RawHeaders, body: bytes) -> tuple[RawHeaders, bytes]:
     """Returns headers and body of an engine's error: as they are if there is an `error` in it, else in OpenAI's shape.
-    Addresses of objects are left out.
+    Addresses are left out.
 
     vLLM and SGLang say what is wrong in OpenAI's shape. FastAPI below them (`{"detail": ...}`), older releases
     (`{"message": ...}`) and proxies before an engine (HTML, or nothing) do not, and clients show none of theirs.
     """
-    body = _ADDRESS.sub(b"", body)
+    body = without_addresses(body.decode("latin-1")).encode("latin-1")
     try:
         answer = msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

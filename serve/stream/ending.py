@@ -43,6 +43,12 @@ _FIELDS = frozenset({b"", b"data", b"event", b"id", b"retry"})  # of server-sent
 _BOM = b"\xef\xbb\xbf"
 _ERROR_MEMBER = b'error"'  # the end of a member's name, or of a text
 _MOST_CHARACTERS = 500  # of an engine's words
+# Of an object of Python, which tells where an engine's memory lies, and of what is behind the gateway. Each pattern
+# begins with letters that are searched for fast: some engines' errors hold all of a prompt.
+_ADDRESSES = (
+    re.compile(r" at 0x[0-9a-f]{6,16}\b"),
+    re.compile(r"1(?<![\w.]1)(?:0\.\d+|27\.\d+|92\.168|72\.(?:1[6-9]|2\d|3[01]))\.\d+\.\d+\b(?::\d+)?"),
+)
 _NOTHING = Raw()
 # Members of a choice that are no part of its text; whatever else there is some client may show.
 _ABOUT_A_CHOICE = frozenset({"index", "finish_reason", "stop_reason", "matched_stop", "logprobs", "token_ids"})
@@ -65,9 +71,16 @@ def finish_of(reason: str) -> str:
     return _FINISHED.get(reason.lower(), reason)
 
 
+def without_addresses(said: str) -> str:
+    """Returns an engine's words, of an error, without addresses that are nobody's business beyond the cluster."""
+    for address in _ADDRESSES:
+        said = address.sub("", said)
+    return said
+
+
 def failed(words: str = "") -> EngineError:
     """Returns the error of an engine that failed after its answer had begun, with its own words if it has said any."""
-    said = " ".join(words.split())[:_MOST_CHARACTERS]
+    said = " ".join(without_addresses(words).split())[:_MOST_CHARACTERS]
     return EngineError(f"The engine failed in the middle of the response{f': {said}' if said else '.'}")
 
 
@@ -311,8 +324,9 @@ class Ending:
 class End(Check):
     """Judges how a plain stream ends, and withholds all that would make a broken one look complete.
 
-    An error in the shape that clients of chat read passes as it is. Of any other, and of half an answer, `failure` is
-    what the client must get in its place. Whatever breaks after a complete answer is nobody's loss, and says nothing.
+    An error in the shape that clients of chat read passes, but for addresses. Of any other, and of half an answer,
+    `failure` is what the client must get in its place. Whatever breaks after a complete answer is nobody's loss, and
+    says nothing.
 
     Args:
         several: The request may be for several answers, so that only the engine's `[DONE]` says that none is missing.
@@ -364,6 +378,7 @@ class End(Check):
             return ()
         self.failure = failure
         if is_readable(frame.data()):
+            frame = Frame(without_addresses(frame.encoded().decode("latin-1")).encode("latin-1"))
             if self._waits:
                 self.withheld = frame
             else:

@@ -190,6 +190,24 @@ async def answers(rig: Rig, *, guarded: bool = False) -> dict[str, str]:
     return found
 
 
+ADDRESSES = ("0x7a95e299e750", "10.0.3.4", "172.18.0.9", "127.0.0.1", "192.168.1.7", ":8000")
+TALKATIVE = (
+    "object <X at 0x7a95e299e750>; cannot connect to host 10.0.3.4:8000 [('172.18.0.9', 80)], "
+    "http://127.0.0.1:8000/v1, 192.168.1.7, of 7"
+)
+
+
+@pytest.mark.parametrize("guarded", [False, True])
+@pytest.mark.parametrize("error", [{"error": {"message": TALKATIVE}}, {"error": TALKATIVE}, {"detail": TALKATIVE}])
+async def test_an_engines_error_tells_no_address_of_the_cluster(
+    rig: Rig, error: dict[str, Any], *, guarded: bool
+) -> None:
+    rig[1].stream = frame(OPEN) + frame(error)
+    for stream in (await answers(rig, guarded=guarded)).values():
+        assert not [address for address in ADDRESSES if address in stream]
+        assert "of 7" in stream or guarded
+
+
 def ended_badly(api: str, stream: str) -> bool:
     """Whether a client of an API takes the stream for broken, and gets its last frame in that API's own shape."""
     *_, last_frame = (each for each in stream.replace("\r\n", "\n").split("\n\n") if each)

@@ -95,9 +95,7 @@ def test_no_object_of_a_body_has_a_name_twice_for_an_engine_that_may_take_the_fi
     assert sent(there, replace(asked, body=body)) == f'{{"model":"m","{where}":{read}}}'.encode()
 
 
-def test_a_body_of_more_values_than_can_be_rewritten_reaches_no_engine_that_may_take_the_first_of_two_names() -> (
-    None
-):
+def test_a_body_of_more_values_than_can_be_rewritten_reaches_no_engine_that_may_take_the_first_of_two_names() -> None:
     there, asked = pools(REMOTE), request()
     there.adopt([PoolFacts("m", "p")])
     body = b'{"model":"m","messages":[{"role":"user","content":[' + b"1," * 300_000 + b"1]}]}"

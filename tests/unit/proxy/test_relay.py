@@ -26,6 +26,11 @@ def test_a_refusal_tells_no_address_in_the_engines_memory(around: str) -> None:
     assert b"image file <_io.BytesIO object>, and not 0x10" in readable
 
 
+@pytest.mark.parametrize("body", [b'{"error":"at 8.8.8.8"}', b'{"error":"vllm 10.1.2, 172.40.1.1, 1.10.0.0.1"}'])
+def test_other_addresses_and_versions_are_told(body: bytes) -> None:
+    assert readable_refusal(400, HTML, body) == (HTML, body)
+
+
 @pytest.mark.parametrize(
     ("status", "body", "kind", "message"),
     [

@@ -61,7 +61,8 @@ def chat_tools(body: Mapping[str, Any], dropped: list[str]) -> dict[str, Any]:
         if "input_schema" in tool or kind in (None, "custom"):
             tools.append(_chat_tool(tool, where))
             continue
-        hosted.append((_name_of(tool), f"{where}: {_unknown_tag(kind)}"))
+        why = f"{where}: no tool of type {kind} is run here. Offer one with an `input_schema`, which you run yourself."
+        hosted.append((_name_of(tool), why))
         dropped.append(f"tools.{kind}")
     choice = body.get("tool_choice")
     demanded = _name_of(choice)
@@ -140,10 +141,6 @@ def _computer(version: str, screen: str, *, zooms: bool, without: Sequence[str] 
 def _described(description: str, required: list[str], **properties: Any) -> dict[str, Any]:
     schema = {"type": "object", "properties": properties, "required": required}
     return {"description": description, "input_schema": schema}
-
-
-def _unknown_tag(kind: object) -> str:
-    return f"Input tag '{kind}' found using 'type' does not match any of the expected tags: 'custom'"
 
 
 def _chat_tool(tool: dict[str, Any], where: str) -> dict[str, Any]:

@@ -552,11 +552,17 @@ class TestTools:
         assert [judged.is_valid(each) for each in (*fitting, *wrong)] == [True] * len(fitting) + [False] * len(wrong)
 
     @pytest.mark.parametrize(
-        "fields",
-        [{"tools": [SEARCH]}, {"tools": [TOOL, SEARCH], "tool_choice": {"type": "tool", "name": "web_search"}}],
+        ("kind", "fields"),
+        [
+            ("web_search_20250305", {"tools": [SEARCH]}),
+            ("web_search_20250305", {"tools": [TOOL, SEARCH], "tool_choice": {"type": "tool", "name": "web_search"}}),
+            ("browser_toolset_20260801", {"tools": [{"type": "browser_toolset_20260801"}]}),
+        ],
     )
-    def test_a_hosted_tool_alone_or_forced_is_an_error_that_names_its_tag(self, fields: Any) -> None:
-        with pytest.raises(InvalidRequestError, match="Input tag 'web_search_20250305'"):
+    def test_a_tool_that_is_not_run_here_alone_or_forced_is_an_error_that_names_the_way_out(
+        self, kind: str, fields: Any
+    ) -> None:
+        with pytest.raises(InvalidRequestError, match=f"{kind}.* Offer one with an `input_schema`"):
             translated(**fields)
 
 

@@ -34,6 +34,8 @@ _HOSTED_CALLS = {
 _SOURCES = "sources"  # of an action: what a search found
 ADDITIONAL_TOOLS = "additional_tools"
 _FOUND_TOOLS = "tool_search_output"
+_REFERENCE = "item_reference"
+_BY_MEMBER = {"role": "message", "id": _REFERENCE}  # items that may come without a type
 _CONFIGURATION = "configuration_update"
 AGENT_MESSAGE = "agent_message"  # the task or the answer of another agent of Codex
 _COMPUTER_CALL = BUILT_IN[COMPUTER].item
@@ -115,7 +117,7 @@ def _not_stored(param: str) -> InvalidRequestError:
 
 
 def _type_of(item: Item) -> str:
-    kind = str(item.get("type") or ("message" if "role" in item else ""))
+    kind = str(item.get("type") or next((kind for member, kind in _BY_MEMBER.items() if member in item), ""))
     if kind in _OF_SEARCHES and (not item.get("call_id") or item.get("execution") == "server"):
         return ""  # OpenAI's own
     return kind
@@ -184,7 +186,7 @@ class _Reader:
                 self.user(parts_of(item.get("content"), f"input[{position}].content", self._unreadable))
             elif kind == "reasoning":
                 self._turn.reasoning += filter(None, [reasoning_of(item)])
-            elif kind == "item_reference":
+            elif kind == _REFERENCE:
                 self._refer(item, position)
             elif kind in _HOSTED_CALLS and (output := _hosted_output(item, kind)) is not None:
                 self._turn.calls.append((position, _hosted_call(item, kind, position, self._tools)))

@@ -107,6 +107,7 @@ def test_what_has_no_effect_and_might_be_missed_is_named() -> None:
         ({"background": True}, "background", "unsupported_parameter"),
         ({"input": []}, "input", "invalid_request"),
         ({"input": [{"type": "item_reference", "id": "x"}]}, "input[0]", "item_reference_not_found"),
+        ({"input": [{"id": "x"}]}, "input[0]", "item_reference_not_found"),
         ({"input": [{"role": "robot", "content": "x"}]}, "input[0].role", "invalid_request"),
         ({"input": [3]}, "input[0]", "invalid_request"),
         ({"input": 3}, "input", "invalid_request"),

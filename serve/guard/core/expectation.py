@@ -108,7 +108,7 @@ class Expectation:
         choice = request.get("tool_choice")
         allowed = _mapping(_mapping(choice).get("allowed_tools"))
         names = [_function(tool).get("name") for tool in _sequence(allowed.get("tools"))]
-        tools = _sequence(request.get("tools"))
+        tools = () if choice == "none" else _sequence(request.get("tools"))
         self.raw_tools: list[Any] = [tool for tool in tools if not names or _function(tool).get("name") in names]
         functions = map(_function, self.raw_tools)
         budget = Budget()

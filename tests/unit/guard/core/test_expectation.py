@@ -22,6 +22,7 @@ JSON = st.recursive(
     [
         (None, ALL, False),
         ("auto", ALL, False),
+        ("none", set(), False),
         ("required", ALL, True),
         (SHELL, ALL, True),
         ({"type": "allowed_tools", "allowed_tools": {"mode": "required", "tools": [SHELL]}}, {"run.shell"}, True),

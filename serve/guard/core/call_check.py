@@ -39,7 +39,7 @@ from serve.guard.core.verdict import (
     severity_of_near_copy,
     severity_of_unjudged,
 )
-from serve.parsing.strict_json import has_half_character, loads, with_escapes
+from serve.parsing.strict_json import has_half_character, loads, repeats_a_key, with_escapes
 from serve.parsing.tools import Names, plain
 
 _MAX_NAME_CHARS = 1024
@@ -132,7 +132,7 @@ class CallCheck:
             return self._defect(call, Outcome.INVALID_JSON, "arguments are no object")
         if has_half_character(text, value):
             return self._defect(call, Outcome.TRUNCATED, "half a character in the arguments")
-        found = self._schema_problem(call.name, value, len(text))
+        found = self._schema_problem(call.name, value, text)
         severity = Severity.SUSPECT if found is None or found[2] is Severity.NOTE else found[2]
         if markup := suspicion(text, value):
             return self._defect(call, Outcome.MARKER_LEAK, f"{markup} in a call", severity)
@@ -217,10 +217,10 @@ class CallCheck:
         except UnjudgedError:
             return True
 
-    def _schema_problem(self, name: str, value: Any, chars: int) -> tuple[Outcome, str, Severity] | None:
+    def _schema_problem(self, name: str, value: Any, text: str) -> tuple[Outcome, str, Severity] | None:
         schema = self._expected.tools[name]
         try:
-            mismatch = schema.mismatch(value, chars)
+            mismatch = schema.mismatch(value, len(text))
         except UnjudgedError as error:
             return Outcome.UNJUDGED, f"{name}: {error}", severity_of_unjudged(self._settings)
         if mismatch is not None:
@@ -230,6 +230,8 @@ class CallCheck:
             return Outcome.SCHEMA_MISMATCH, f"{name}: a torn key", Severity.SUSPECT
         if swallows(value, schema.names):
             return Outcome.SCHEMA_MISMATCH, f"{name}: an argument within another", Severity.SUSPECT
+        if repeats_a_key(text, len(value)):  # clients take the first, the last or neither
+            return Outcome.SCHEMA_MISMATCH, f"{name}: an argument given twice", Severity.SUSPECT
         return None
 
     def _name_problem(self, name: str) -> str | None:

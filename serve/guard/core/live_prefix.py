@@ -214,7 +214,8 @@ class LivePrefix(JsonPrefix):
             self._stop()
             return
         name = json.loads(raw)
-        if name.startswith(ODD_KEYS) or (len(self._open) == 1 and self._names and name not in self._names):
+        odd = name.startswith(ODD_KEYS) or name in inner.members
+        if odd or (len(self._open) == 1 and self._names and name not in self._names):
             self._stop()
         else:
             inner.name(name)
@@ -350,21 +351,22 @@ class _OpenObject:
 
     Attributes:
         may_end: True once it has all that it must have.
-        member: The name of the one that has begun.
+        members: The names of those that have begun.
+        member: The last of them.
     """
 
     def __init__(self, rule: ObjectRule) -> None:
         self._rule = rule
-        self._missing = set(rule.required)
+        self.members: set[str] = set()
         self.member = ""
 
     @property
     def may_end(self) -> bool:
-        return not self._missing
+        return self._rule.required <= self.members
 
     def name(self, name: str) -> None:
         self.member = name
-        self._missing.discard(name)
+        self.members.add(name)
 
     def next(self) -> Any:
         """Returns the schema of the member that begins."""

@@ -275,6 +275,8 @@ TORN = (
     '{"command": "ls<parameter=timeout>5"}',  # as in anthropics/claude-code#83088, and as other formats write it
     '{"command": "ls<parameter name=\\"timeout\\">5"}',
     '{"command": "ls<arg_key>timeout</arg_key><arg_value>5"}',
+    '{"command": "ls", "command": "ls -l"}',  # clients take the last, and some of them neither
+    '{"command": "ls", "env": {}, "c\\u006fmmand": "ls"}',
 )
 WHOLE = (
     '{"command": "ls", "cwd": "/tmp"}',
@@ -286,6 +288,7 @@ WHOLE = (
     '{"command": "grep \'<parameter=timeout>\'", "timeout": 5}',
     '{"": "ls"}',
     '{"a<b": "ls", "env": {"<think>": "", "parameter=a": "b"}}',
+    '{"command": "a: b", "env": {"command": "ls", "a": [{"b": 1}, {"b": 2}]}, "timeout": 5}',
 )
 
 

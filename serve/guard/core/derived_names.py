@@ -20,19 +20,16 @@ from serve.guard.core.argument_names import (
     is_place,
     is_random,
 )
-from serve.guard.core.slip import Slip
+from serve.guard.core.slip import NUMBERED, RECORD_DIGITS, Slip
 
 _FEW_LETTERS, _FEW_WORDS = 2, 2
 _FEW_DIGITS = 4  # of a number that counts nothing
 _MOST_DIGITS = 16
 _FIRST_DIGITS = "3"  # as far as people mostly count whose first one has no number
 _ROUND_DIGITS = 2  # before the zeros of a round number
-_RECORD_DIGITS = 3  # that make a name one of a record: nobody guesses them
-_OPAQUE_CHARS, _LONG_NUMBER = 8, 6
 _TOKEN_CHARS = 4
 _LEAST_REPETITION = 3
 _MOST_TURNS = 2  # between letters and digits, that a name with a meaning has: `gpt4o`
-_NUMBERED = re.compile(r"[A-Za-z]+[-_ ]?\d{1,3}|[A-Za-z]?[a-z]{3,}\d{4}")  # `USR005`, `test1228`
 _BEGINNING = re.compile(r"[-_./][^\W\d_]")  # of a word, said once more: `core/c/choice.py`
 _API_VERSION = re.compile(r"v\d{1,3}")
 _FEW_VERSIONS = 3
@@ -87,19 +84,6 @@ def is_derived(
         if _is_other_word(slip, creates=creates) and (creates or not slip.said.isalpha() or is_like_a_word(slip.word)):
             return True
     return False
-
-
-def is_opaque(slip: Slip) -> bool:
-    """Returns whether nobody could have made up what the prompt has: `9f2c41` or a ticket's number, and not `k3`."""
-    word, source = slip.source_word, slip.source
-    turns = digit_turns(word)
-    is_mixed = turns and len(word) >= _OPAQUE_CHARS and not _NUMBERED.fullmatch(word)
-    if ((turns > 1 or is_mixed) and is_random(word)) or (word.isdigit() and len(word) >= _LONG_NUMBER):
-        return True
-    if "/" in source or "@" in source or is_file(source) or (_NUMBERED.fullmatch(source) and not slip.swaps):
-        return False
-    digits = sum(map(str.isdigit, source.partition("==")[0]))  # the version of what is required counts nothing
-    return digits >= _RECORD_DIGITS or (digits > 0 and source.isupper())
 
 
 def says_twice(slip: Slip) -> bool:
@@ -184,7 +168,7 @@ def _is_uneven(slip: Slip) -> bool:
     if sign in "".join(slip.around(_JOINED)) or "@" in slip.behind:
         return True
     if slip.said and slip.said in _SIGNS:
-        return is_opaque(slip)
+        return slip.is_opaque
     return digit_turns(slip.word) > _MOST_TURNS and is_random(slip.word)
 
 
@@ -215,7 +199,7 @@ def _is_other_spelling(slip: Slip) -> bool:
         return False
     if _is_uneven(slip) or is_stray_capital(slip) or _is_other_sign(slip):
         return False
-    if not is_same or said == meant or not is_opaque(slip):
+    if not is_same or said == meant or not slip.is_opaque:
         return True
     # As who writes `W2378156` for a user's `w2378156`.
     return slip.said.casefold() == slip.meant.casefold() and (slip.name.isupper() or slip.name.islower())
@@ -270,7 +254,7 @@ def _has_stray_beginning(slip: Slip) -> bool:
         return True
     if _letters(slip.source).isdigit():
         return slip.source.count("-") > 1
-    return is_opaque(slip) or (slip.said.islower() and slip.source.isupper() and any(map(str.isdigit, slip.source)))
+    return slip.is_opaque or (slip.said.islower() and slip.source.isupper() and any(map(str.isdigit, slip.source)))
 
 
 def _is_cut(slip: Slip) -> bool:
@@ -283,7 +267,7 @@ def _is_cut(slip: Slip) -> bool:
         return True  # a telephone number without its area
     if slip.behind and (b == ":" or (b == "_" and ("@" in slip.behind or _is_of_record(slip)))):
         return slip.meant.isalnum() and len(slip.meant) <= _TOKEN_CHARS
-    if is_opaque(slip):
+    if slip.is_opaque:
         is_code = slip.behind != "" and _letters(slip.source).isdigit()  # of a country
         least = _SHORTENED_CHARS if _HEXADECIMAL.fullmatch(slip.word) and not slip.word.isdigit() else LEAST_CHARS
         return is_within and not is_code and len(slip.name) > least and 2 * len(slip.meant) < len(slip.name)
@@ -303,7 +287,7 @@ def _is_cut(slip: Slip) -> bool:
 def _is_of_record(slip: Slip) -> bool:
     """Returns whether a difference is in an opaque name or precedes one: `call` in `call_Zk3vQ81m`."""
     record = next(_words(slip.behind), "")
-    return is_opaque(slip) or (digit_turns(record) > 1 and is_random(record))
+    return slip.is_opaque or (digit_turns(record) > 1 and is_random(record))
 
 
 def _is_other_form(slip: Slip) -> bool:
@@ -311,7 +295,7 @@ def _is_other_form(slip: Slip) -> bool:
     at_end = not slip.behind[:1].isalnum()
     if at_end and slip.meant == "s" and slip.said.isdigit() and slip.source_word.isalpha():
         return True
-    is_form = at_end and slip.word.isalpha() and {slip.said, slip.meant} <= _FORMS and not is_opaque(slip)
+    is_form = at_end and slip.word.isalpha() and {slip.said, slip.meant} <= _FORMS and not slip.is_opaque
     return is_form and not (len(slip.meant) > 1 and _is_cut(slip)) and is_file(slip.name) >= is_file(slip.source)
 
 
@@ -328,14 +312,14 @@ def _is_next_number(slip: Slip) -> bool:
         return False
     if not (said and meant) and _is_no_count(slip):
         return False
-    if _is_counted(said) and _is_counted(meant) and "@" not in slip.name and not is_opaque(slip):
+    if _is_counted(said) and _is_counted(meant) and "@" not in slip.name and not slip.is_opaque:
         return True
     if all(number.endswith("00") and len(number.strip("0")) <= _ROUND_DIGITS for number in (said, meant)):
         return True
     if is_number(slip.name) and said.strip("0") == meant.strip("0"):
         return True
     near = 1 if slip.size == 1 else 10
-    return _RECORD_DIGITS <= len(said) < _MOST_DIGITS and bool(meant) and 0 < abs(int(said) - int(meant)) <= near
+    return RECORD_DIGITS <= len(said) < _MOST_DIGITS and bool(meant) and 0 < abs(int(said) - int(meant)) <= near
 
 
 def _is_no_version(slip: Slip) -> bool:
@@ -391,7 +375,7 @@ def _is_other_version(slip: Slip) -> bool:
 def _is_placeholder(slip: Slip) -> bool:
     """An `x` for any digits: `lock.31x.toml` for `lock.314.toml`."""
     parts = (slip.said.casefold(), slip.meant.casefold())
-    return "x" in parts and any(map(str.isdigit, parts)) and not is_opaque(slip)
+    return "x" in parts and any(map(str.isdigit, parts)) and not slip.is_opaque
 
 
 def _is_other_branch(slip: Slip) -> bool:
@@ -403,7 +387,7 @@ def _is_other_letter(slip: Slip) -> bool:
     """A letter or two that stand alone, as of a zone or a language: `us-east1-c` for `us-east1-b`."""
     word, source = slip.word, slip.source_word
     few = word.isalpha() and source.isalpha() and word.isascii() and max(len(word), len(source)) <= _FEW_LETTERS
-    return few and not slip.swaps and source not in ENDINGS and not is_opaque(slip) and not is_of_domain(slip)
+    return few and not slip.swaps and source not in ENDINGS and not slip.is_opaque and not is_of_domain(slip)
 
 
 def _is_escape(slip: Slip) -> bool:
@@ -418,7 +402,7 @@ def _is_other_hump(slip: Slip) -> bool:
         return False
     if slip.before[-1:].isupper() or not (slip.behind[:1].isupper() or not slip.behind):
         return False
-    return sum(map(str.isdigit, slip.source)) <= 1 or not is_opaque(slip)
+    return sum(map(str.isdigit, slip.source)) <= 1 or not slip.is_opaque
 
 
 def _is_hump(part: str) -> bool:
@@ -464,7 +448,7 @@ def _is_other_word(slip: Slip, *, creates: bool) -> bool:
         return False  # `build..kts`: a word is lost, and neither of its signs
     if creates and _is_numbered_symbol(slip):
         return True
-    if is_opaque(slip):
+    if slip.is_opaque:
         is_longer = slip.size > _TOKEN_CHARS  # one of a family, as the editors of projects number things
         return _is_kind(slip) or (is_longer and (creates or slip.source.isupper()))
     if creates:
@@ -482,7 +466,7 @@ def _is_of_file(slip: Slip, creates_file: bool) -> bool:
     """Returns whether a file says it shortly on purpose, or it is a new file's path with another name or folders."""
     if not slip.said and not (slip.before and slip.behind):
         return True
-    in_name = "/" not in slip.behind and not is_opaque(slip)
+    in_name = "/" not in slip.behind and not slip.is_opaque
     return creates_file and is_place(slip.name) and (in_name or "/" in slip.said + slip.meant)
 
 
@@ -494,7 +478,7 @@ def _has_no_ending(slip: Slip) -> bool:
 
 def _is_numbered_symbol(slip: Slip) -> bool:
     """Returns whether what differs is a symbol's number: `r2770_ignore_error` for `r3067_ignore_error`."""
-    if not (slip.said + slip.meant).isdigit() or not _NUMBERED.match(slip.word):
+    if not (slip.said + slip.meant).isdigit() or not NUMBERED.match(slip.word):
         return False
     return sum(word.isalpha() and len(word) >= _TOKEN_CHARS for word in _words(slip.name)) > 1
 

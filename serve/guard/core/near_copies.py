@@ -18,7 +18,6 @@ from serve.guard.core.argument_names import contents_in, is_spaced, names_in, pl
 from serve.guard.core.derived_names import (
     is_derived,
     is_of_domain,
-    is_opaque,
     is_stray_capital,
     is_torn_path,
     misses_folder,
@@ -26,7 +25,7 @@ from serve.guard.core.derived_names import (
     says_twice,
 )
 from serve.guard.core.neighbours import Neighbours
-from serve.guard.core.prompt_text import PromptText, Writing
+from serve.guard.core.prompt_text import PromptText, Writing, in_capitals
 from serve.guard.core.slip import TOKEN_CHARS, Slip
 
 _MOST_NAMES = 64  # of one answer that are looked up
@@ -80,7 +79,7 @@ class NearCopies:
             if contents is None:
                 contents = contents_in(arguments)
             prompt = self._prompt
-            if "\\" in name and "/" not in name:
+            if "\\" in name:
                 prompt, name = prompt.in_strokes, _in_strokes(name)
             if slip := self._slip_of(name, prompt, arguments, contents):
                 return slip
@@ -158,9 +157,11 @@ def _is_in_text(slip: Slip, neighbours: Neighbours, prompt: PromptText) -> bool:
 def _is_spelt(slip: Slip, writing: Writing) -> bool:
     """Returns whether the prompt has the name in other capitals, or elsewhere the word that changed."""
     word = _place_of(slip)
+    if not word.isalpha() and slip.is_opaque:
+        return False
+    spellings = [*writing.spellings_of(word)]
     if (
-        (not word.isalpha() and is_opaque(slip))
-        or not writing.has_uncased(word)
+        not spellings
         or says_twice(slip)
         or says_on(slip)
         or misses_folder(slip)
@@ -170,7 +171,9 @@ def _is_spelt(slip: Slip, writing: Writing) -> bool:
         or (not slip.said and not slip.meant[0].isalnum() and not slip.behind[:1].isalnum())  # the word is the same
     ):
         return False
-    return writing.says_uncased(slip.name) or (len(word) > _SHORT_WORD and writing.says_uncased(word))
+    if any(writing.says(name) for name in in_capitals(slip.name) if any(word in name for word in spellings)):
+        return True
+    return len(word) > _SHORT_WORD and any(map(writing.says, spellings))
 
 
 def _place_of(slip: Slip) -> str:
@@ -184,7 +187,9 @@ def _place_of(slip: Slip) -> str:
 
 def _are_said_right(slips: Sequence[Slip], name: str, arguments: Any) -> bool:
     """Returns whether the call names both, as one that renames: then it means the other one."""
-    texts = "\n".join(texts_in(arguments))
+    texts = "\n".join([text for text in texts_in(arguments) if text != name])
+    if not texts:
+        return False
     others = f"{texts}\n{_in_strokes(texts)}".replace(name, "")
     return any([slip.source in others for slip in slips])
 

@@ -9,7 +9,7 @@ from itertools import islice, pairwise
 
 from stringzilla import find
 
-from serve.guard.core.derived_names import is_opaque, misses_folder
+from serve.guard.core.derived_names import misses_folder
 from serve.guard.core.prompt_text import CHARACTER_BYTES, Writing
 from serve.guard.core.slip import TOKEN_CHARS, Slip, in_common, two_slips
 
@@ -150,7 +150,7 @@ class Neighbours:
                     other = self._around(*span, place)
                     found[other if name[-1] in _ENDS else other.rstrip(_ENDS)] = None
         both = [slips for slips in (two_slips(name, other) for other in found) if slips]
-        if len(both) != 1 or (len(name) < _SHORT_NAME and not all(map(is_opaque, both[0]))):
+        if len(both) != 1 or (len(name) < _SHORT_NAME and not all(slip.is_opaque for slip in both[0])):
             return ()
         return both[0]
 
@@ -291,7 +291,7 @@ class Neighbours:
 def _is_group(slip: Slip) -> bool:
     """Returns whether a difference is in one word of an opaque name, as a group of a UUID is."""
     differing = slip.said + slip.meant
-    return differing.isalnum() and not differing.isalpha() and is_opaque(slip)
+    return differing.isalnum() and not differing.isalpha() and slip.is_opaque
 
 
 def _swapped_tokens(name: str, first: int, last: int) -> Iterator[str]:

@@ -62,10 +62,13 @@ class Writing(NamedTuple):
 
     def has_uncased(self, part: str) -> bool:
         """Returns whether something stands in it in the usual capitals, if within a longer word."""
-        spellings, end = _in_capitals(part), part[1:].lower()  # of most of them
-        if not self.has(end):
-            spellings = [spelling for spelling in spellings if not spelling.endswith(end)]
-        return any(map(self.has, spellings))
+        return next(self.spellings_of(part), None) is not None
+
+    def spellings_of(self, part: str) -> Iterator[str]:
+        """Yields in which of the usual capitals something stands in it, if within a longer word."""
+        end = part[1:].lower()  # of most of them
+        has_end = self.has(end)
+        yield from (each for each in in_capitals(part) if (has_end or not each.endswith(end)) and self.has(each))
 
     def has_within(self, part: str, since: int) -> bool:
         """Returns whether something stands behind a place in a string and is not all of it, as keys and roles are."""
@@ -74,10 +77,6 @@ class Writing(NamedTuple):
     def says(self, name: str) -> bool:
         """Returns whether a name stands in it as it is written; False if JSON may hide it."""
         return self._stands(name, self._is_whole)
-
-    def says_uncased(self, name: str) -> bool:
-        """Returns whether a name stands in it in the usual capitals."""
-        return any(map(self.says, _in_capitals(name)))
 
     def _stands(self, part: str, fits: Callable[[int, int], bool], since: int = 0) -> bool:
         """Returns whether something stands in it from a place to another that fit, as far as that matters."""
@@ -169,9 +168,10 @@ class PromptText:
     @cached_property
     def in_strokes(self) -> PromptText:
         """The prompt with `/` for each backslash, whether or not JSON holds JSON, to look up paths of Windows."""
-        parts = [bytes(part) for part in Str(self.body).split(4 * b"\\")]
+        parts = Str(self.body).split(4 * b"\\")
         body = b"/".join(parts)
-        if any(_ENDS_FOLDER.fullmatch(part[-2:]) for part in parts[:-1]):  # so that JSON holds JSON, which ends lines
+        holds_json = any(_ENDS_FOLDER.fullmatch(bytes(part[-2:])) for part in parts[:-1])  # which ends lines
+        if holds_json:
             body = _replaced(body, b"\\\\n", b"\\n")
         return PromptText(_replaced(body, b"\\\\", b"/"))
 
@@ -206,7 +206,7 @@ class PromptText:
 
 
 def _replaced(data: bytes, old: bytes, new: bytes) -> bytes:
-    return new.join(map(bytes, Str(data).split(old)))  # `bytes.replace` takes ten times as long where there are few
+    return new.join(Str(data).split(old))  # `bytes.replace` takes ten times as long where there are few
 
 
 def _escapes_of(name: str) -> set[bytes]:
@@ -215,7 +215,8 @@ def _escapes_of(name: str) -> set[bytes]:
     return {f"\\u{code}".encode() for sign in signs for code in (sign, sign.upper())}
 
 
-def _in_capitals(part: str) -> Iterable[str]:
+def in_capitals(part: str) -> Iterable[str]:
+    """Returns a part of a name in the usual capitals."""
     return dict.fromkeys((part, part.lower(), part.title(), part.capitalize(), part.upper()))  # the likely ones first
 
 

@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import cached_property
 from itertools import product
 from typing import AnyStr
 
+from serve.guard.core.argument_names import digit_turns, is_file, is_random
+
 TOKEN_CHARS = 4
+RECORD_DIGITS = 3  # that make a name one of a record: nobody guesses them
+NUMBERED = re.compile(r"[A-Za-z]+[-_ ]?\d{1,3}|[A-Za-z]?[a-z]{3,}\d{4}")  # `USR005`, `test1228`
+_OPAQUE_CHARS, _LONG_NUMBER = 8, 6
 _LETTERS, _DIGITS = re.compile(r"[^\W_]*"), re.compile(r"\d*")
 
 
@@ -45,6 +51,19 @@ class Slip:
     def between(cls, name: str, source: str) -> Slip:
         """Returns all between the first and the last difference of two names, which are not the same."""
         return cls(name, *_difference(name, source))
+
+    @cached_property
+    def is_opaque(self) -> bool:
+        """True if nobody could have made up what the prompt has: `9f2c41` or a ticket's number, and not `k3`."""
+        word, source = self.source_word, self.source
+        turns = digit_turns(word)
+        is_mixed = turns and len(word) >= _OPAQUE_CHARS and not NUMBERED.fullmatch(word)
+        if ((turns > 1 or is_mixed) and is_random(word)) or (word.isdigit() and len(word) >= _LONG_NUMBER):
+            return True
+        if "/" in source or "@" in source or is_file(source) or (NUMBERED.fullmatch(source) and not self.swaps):
+            return False
+        digits = sum(map(str.isdigit, source.partition("==")[0]))  # the version of what is required counts nothing
+        return digits >= RECORD_DIGITS or (digits > 0 and source.isupper())
 
     @property
     def number(self) -> str:
@@ -87,7 +106,7 @@ def two_slips(name: str, source: str) -> Sequence[Slip]:
     if said[TOKEN_CHARS:-TOKEN_CHARS] not in meant or 4 * abs(len(name) - len(source)) > len(name):
         return ()
     for a, b in product(range(TOKEN_CHARS + 1), repeat=2):
-        if a + 1 >= least or b + 1 >= least:
+        if a + 1 >= least or b + 1 >= least or said[a : a + 1] != meant[b : b + 1]:
             continue
         same = in_common(said[a:], meant[b:])
         second, rest = said[a + same :], meant[b + same :]

@@ -773,6 +773,8 @@ WINDOWS = "C:\\Users\\new_mia\\report_2291.xlsx"
         ("C:\\Users\\new_mai\\report_2291.xlsx", WINDOWS),
         ("C:\\Users\\new_mia\\report_2219.xlsx", WINDOWS),
         ("C:\\Users\\report_2291.xlsx", WINDOWS),
+        ("C:\\Users\\new_mia/report_2219.xlsx", WINDOWS),
+        ("C:\\Users/new_mia\\report_2291.xlsx", None),
         ("C:\\Users\\new_mia\\totals.csv", None),
         ("C:\\Users\\new_mia\\report_2291.xlsx.bak", None),
         ("D:\\ledger\\north_7291.csv", None),

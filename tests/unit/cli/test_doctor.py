@@ -105,7 +105,7 @@ def test_known_holes_of_an_engine_are_warnings(specgate, kimi):
     holes = {
         each["advisory"]: each["level"] for each in json.loads(out)["findings"] if "cve-" in (each["advisory"] or "")
     }
-    assert holes == {"cve-2026-34756": "warning"}
+    assert holes == {"cve-2026-34755": "warning", "cve-2026-34756": "warning"}
 
 
 REMOTE = """models:

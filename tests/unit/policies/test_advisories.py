@@ -268,14 +268,16 @@ def test_a_check_that_makes_no_sense_is_refused(checked):
         ("cve-2026-22778", "0.14.0", "0.14.1"),
         ("cve-2026-24779", "0.14.0", "0.14.1"),
         ("cve-2026-22773", "0.11.2", "0.12.0"),
+        ("cve-2026-34755", "0.18.1", "0.19.0"),
         ("cve-2026-34756", "0.18.1", "0.19.0"),
         ("cve-2026-44223", "0.19.1", "0.20.0"),
+        ("cve-2026-48746", "0.21.0", "0.22.0"),
         ("cve-2026-9540", "0.19.0", "0.19.1"),
     ],
 )
 def test_a_hole_is_open_up_to_the_release_that_closes_it(shipped, hole, open_in, closed_in):
     (advisory,) = [each for each in shipped if each.id == hole]
-    facts = PoolFacts("m", "p", engine="vllm", engine_version=open_in, method="extract_hidden_states")
+    facts = PoolFacts("m", "p", kind="remote", engine="vllm", engine_version=open_in, method="extract_hidden_states")
     assert advisory.kind == "security"
     assert advisory.matches(facts)
     assert not advisory.matches(replace(facts, engine_version=closed_in))

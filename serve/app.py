@@ -30,6 +30,7 @@ _ENVIRONMENT = {
     # Most containers forbid bytecode. Without it, every process of an engine compiles torch and vLLM from source.
     "PYTHONDONTWRITEBYTECODE": "",
     "TOKENIZERS_PARALLELISM": "false",
+    "VLLM_MEDIA_URL_ALLOW_REDIRECTS": "0",  # a host of `requests.media_hosts` may lead an engine to any other
     "VLLM_NO_USAGE_STATS": "1",
 }
 _BALANCED = RequestRouterConfig(request_router_class="serve.routing.request_routers:BalancedRouter")

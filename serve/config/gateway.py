@@ -112,7 +112,8 @@ class RequestsConfig(_Strict):
         mode: Unknown fields of a body: `open` passes them byte for byte, `strict` refuses them.
         pass_headers: Further headers of the client, in lower case, that engines get.
         pass_fields: Fields that engines get although the gateway would refuse or strip them, or does not know them.
-        media_hosts: Hosts from which engines may fetch images, video and audio; `data:` URLs are always allowed.
+        media_hosts: Hosts from which engines may fetch images, video and audio; `data:` URLs are always allowed. Remote
+            engines should have `VLLM_MEDIA_URL_ALLOW_REDIRECTS=0`.
         max_n: Choices of one request.
         max_prompts: Prompts of one text completion.
         max_top_logprobs: Alternatives for each token.

@@ -78,8 +78,9 @@ def test_nothing_of_the_builders_environment_travels_with_a_deployment(monkeypat
         assert "canary" not in str(each.ray_actor_options)
 
 
-def test_an_engine_writes_bytecode_whatever_its_container_says() -> None:
-    assert deployment().ray_actor_options["runtime_env"]["env_vars"]["PYTHONDONTWRITEBYTECODE"] == ""
+def test_an_engine_writes_bytecode_and_follows_no_redirect_whatever_its_container_says() -> None:
+    given = deployment().ray_actor_options["runtime_env"]["env_vars"]
+    assert given.items() >= {"PYTHONDONTWRITEBYTECODE": "", "VLLM_MEDIA_URL_ALLOW_REDIRECTS": "0"}.items()
 
 
 def test_a_pools_own_variables_outweigh_all_others() -> None:

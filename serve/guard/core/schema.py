@@ -193,7 +193,7 @@ class Compiled:
         if _guarded(self._validator.is_valid, value):
             return None
         try:
-            budget.admit(self._cost.search_bound_s(measure(value, math.inf, budget.share_s)))
+            budget.admit(self._cost.search_bound_s(measure(value, math.inf, budget.share_s), value))
         except TooMuchWorkError:
             if not self._regular:
                 raise  # the engine may have given up

@@ -25,7 +25,8 @@ _STATE_NS = 1.5  # for a character of a text
 _COMPARED_NS = 1_500.0  # a place, with up to fifteen others
 _COPIED_NS = 150.0  # a place, into an error
 _WRITTEN_NS = 6.0  # a character, into an error
-_SEARCH_S = 0.0001  # of the engine that tries, up to its limit
+_SEARCH_NS = 100_000.0  # of the engine that tries, up to its limit
+_CUBE_NS = 1.0  # of the cube of a text's length, for that engine
 _WALKED_S = 2.5e-7  # a place, to measure it
 _LONG_INTEGER = 63  # bits
 _DIGIT_BITS = 3
@@ -172,7 +173,7 @@ class Cost:
         self._states = _Bound(parts, order, down, [part.states for part in parts])
         self._searches = _Bound(parts, order, down, [part.searches for part in parts])
         self._compares = _Bound(parts, order, down, [part.compares for part in parts])
-        self._parts = parts if down is None and not any(part.unevaluated for part in parts) else ()
+        self._parts = () if any(part.unevaluated for part in parts) else parts
         recursive = down is None or any(part.compares for part in parts)
         self.reach = math.inf if recursive else _reach(parts, down or ())
 
@@ -185,21 +186,22 @@ class Cost:
         if self._frames * (depth + 1) > _MOST_FRAMES:
             return math.inf
         root_ns, place_ns = self._work.at(depth)
+        states, searches = max(self._states.at(depth)), max(self._searches.at(depth))
+        work_ns = root_ns + size.places * place_ns + size.characters * states * _STATE_NS
+        if searches:
+            work_ns += searches * (size.texts * _SEARCH_NS + size.cubes * _CUBE_NS)
         if value is not None and self._parts:
             try:
-                root_ns, place_ns = _Sum(self._parts).of(0, value), 0.0
+                work_ns = min(work_ns, _Sum(self._parts).of(0, value))
             except RecursionError:
                 return math.inf
         compared_ns = max(self._compares.at(depth)) * _COMPARED_NS * size.depth
-        character_ns = _CHARACTER_NS + max(self._states.at(depth)) * _STATE_NS
-        searches = max(self._searches.at(depth))
-        places_ns = root_ns + size.places * (PLACE_NS + place_ns + compared_ns) + size.texts * _TEXT_NS
-        searched_s = searches and searches * (size.texts * _SEARCH_S + size.cubes * 1e-9)
-        return (places_ns + size.characters * character_ns) * 1e-9 + searched_s
+        places_ns = size.places * (PLACE_NS + compared_ns) + size.texts * _TEXT_NS + size.characters * _CHARACTER_NS
+        return (work_ns + places_ns) * 1e-9
 
-    def search_bound_s(self, size: ValueSize) -> float:
+    def search_bound_s(self, size: ValueSize, value: Any) -> float:
         """Returns the longest that finding the place of a mismatch can take: it is judged again, and copied."""
-        return 3 * self.bound_s(size) + (size.places * _COPIED_NS + size.characters * _WRITTEN_NS) * 1e-9
+        return 3 * self.bound_s(size, value) + (size.places * _COPIED_NS + size.characters * _WRITTEN_NS) * 1e-9
 
 
 class _Sum:
@@ -224,6 +226,7 @@ class _Sum:
         work_ns = part.own_ns + sum([self.of(other, value) for other in part.same])
         if type(value) is dict:
             for name, member in value.items():
+                work_ns += sum([self.of(other, name) for other in part.any_member])  # the patterns of names
                 named = part.named.get(name)
                 work_ns += sum([self.of(other, member) for other in part.one_member]) if named is None else 0.0
                 work_ns += self.of(named, member) if named is not None else 0.0
@@ -232,6 +235,10 @@ class _Sum:
             for number, item in enumerate(value):
                 applied = part.listed[number : number + 1] or part.one_item
                 work_ns += sum([self.of(other, item) for other in (*applied, *part.any_item)])
+        elif type(value) is str:
+            size = len(value)
+            work_ns += size * part.states * _STATE_NS
+            work_ns += part.searches and part.searches * (_SEARCH_NS + size**3 * _CUBE_NS)
         self._known[key] = work_ns
         return work_ns
 

@@ -204,6 +204,23 @@ def test_a_pattern_that_has_too_many_ways_is_unjudged_and_no_mismatch() -> None:
             mismatch(way, "a" * 60)
 
 
+EMAIL = r"^(?!\.)(?!.*\.\.)([\w'+\-.]*)[\w+-]@([A-Za-z0-9][A-Za-z0-9\-]*\.)+[A-Za-z]{2,}$"  # much like zod's
+
+
+@pytest.mark.parametrize("pattern", [EMAIL, r"^.{3,900}$"], ids=["tries", "regular"])
+def test_a_long_text_is_judged_beside_one_that_has_a_costly_pattern(pattern: str) -> None:
+    address = {"type": "string", "pattern": pattern}
+    members = {"to": {"type": "array", "items": address}, "body": {"type": "string"}, "draft": {"type": "boolean"}}
+    schema = {"type": "object", "properties": members, "additionalProperties": False}
+    mail = {"to": ["a@b.co"], "body": "to whom it may concern, " * 2_000}
+    assert Schema(schema, strict=True).mismatch(mail) is None
+    assert Schema(schema, strict=True).mismatch({**mail, "to": ["a@b.co", "x"]}) == "$.to[1]: pattern"
+    assert Schema(schema, strict=True).mismatch({**mail, "draft": "no"}) == "$.draft: type"
+    for long in ({**mail, "to": [mail["body"]]}, {mail["body"]: ""}):
+        with pytest.raises(UnjudgedError):
+            Schema({**schema, "propertyNames": address}, strict=True).mismatch(long)
+
+
 @pytest.mark.parametrize(("schema", "value"), BOMBS.values(), ids=BOMBS)
 def test_no_schema_takes_the_loop_for_long(schema: Any, value: Any) -> None:
     """A fraction of a second where each would take seconds, ages or the process; `bench.schemas` measures it."""

@@ -112,14 +112,13 @@ def test_what_jsonschema_accepts_is_accepted_and_nothing_else(case: tuple[Any, A
 
 
 @given(case=cases())
-def test_the_bound_of_the_cheap_way_is_never_below_what_is_added_up(case: tuple[Any, Any]) -> None:
+def test_no_value_takes_more_than_is_said_of_all_that_are_written_in_as_many_characters(case: tuple[Any, Any]) -> None:
     schema, value = case
     try:
         cost = Cost(Reading(schema, strict=False, admit=lambda _: None).parts)
     except UnjudgedError:
         return
     size = measure(value, math.inf, AMPLE)
-    assert cost.bound_s(size) >= cost.bound_s(size, value)
     text = json.dumps(value, separators=(",", ":"), ensure_ascii=False)
     assert cost.bound_s(ValueSize.most(len(text))) >= cost.bound_s(size), "a short one needs no measuring"
 

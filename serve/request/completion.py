@@ -1,6 +1,7 @@
 """A request's body: the fields that the gateway reads, by one partial decoding."""
 
 import re
+import unicodedata
 from collections.abc import Callable, Iterable
 from operator import attrgetter
 from typing import cast
@@ -20,8 +21,28 @@ NONE = Raw(b"null")
 _LIST = ord("[")
 _IDS = re.compile(rb"\[\s*\d")
 _WINDOW_BYTES = 1024 * 1024
+_LONGEST_NAME = 64
 _LENGTHS = attrgetter("max_tokens", "max_completion_tokens", "n_predict", "max_new_tokens")
 _whole = msgspec.json.Decoder(int, strict=False)  # made once: that takes longer than it takes to decode
+
+
+class FieldNames:
+    """The names of an object that the gateway reads, and what others might take for one of them."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self._names = frozenset(names)
+        self._folded = frozenset(map(_folded, self._names))
+
+    def like(self, names: Iterable[str]) -> list[str]:
+        """Returns those of an object's names that are none of these, but might be to a reader that is not strict."""
+        # A known one has half as many letters; to fold megabytes takes seconds.
+        others = [name for name in names if name not in self._names and len(name) <= _LONGEST_NAME]
+        return [name for name in others if _folded(name) in self._folded]
+
+
+def _folded(name: str) -> str:
+    """Returns what is left of a name for readers that are not strict: Go's match any case, protobuf's `cacheSalt`."""
+    return unicodedata.normalize("NFKC", name).casefold().replace("_", "")
 
 
 def given(value: Raw) -> bool:

@@ -6,7 +6,6 @@ A body is not searched for them: the decoder that reads it anyway collects the f
 
 import json
 import re
-import unicodedata
 from collections.abc import Sequence
 from operator import attrgetter
 from typing import Any
@@ -23,6 +22,7 @@ from serve.request.completion import (
     Choice,
     CompletionRequest,
     EngineFields,
+    FieldNames,
     has_any,
     is_list,
     not_allowed,
@@ -66,13 +66,7 @@ constrains = has_any("tools", "tool_choice", "response_format", "structured_outp
 _flags = msgspec.json.Decoder(dict[str, Raw])
 
 
-def _folded(name: str) -> str:
-    """Returns what is left of a name for readers that are not strict: Go's match any case, protobuf's `cacheSalt`."""
-    return unicodedata.normalize("NFKC", name).casefold().replace("_", "")
-
-
-_LONGEST_NAME = 64  # a known one has half as many letters; to fold megabytes takes seconds
-_FOLDED = frozenset(map(_folded, CompletionRequest.__struct_fields__))
+_TOP = FieldNames(CompletionRequest.__struct_fields__)
 
 
 class FieldRules:
@@ -80,7 +74,7 @@ class FieldRules:
 
     def __init__(self, config: RequestsConfig) -> None:
         self._config = config
-        self._media = MediaRules(config)
+        self._media = MediaRules(config.media_hosts, config.pass_fields)
         self._most = (
             *((name, config.max_n, "max_n") for name in _MOST_N),
             *((name, config.max_top_logprobs, "max_top_logprobs") for name in _MOST_LOGPROBS),
@@ -118,8 +112,8 @@ class FieldRules:
         Raises:
             DecodeError: The body is no JSON in a part that its first reader passed over.
         """
-        names = decode(_flags, body).keys() - {*CompletionRequest.__struct_fields__, *self._config.pass_fields}
-        return [name for name in names if len(name) <= _LONGEST_NAME and _folded(name) in _FOLDED]
+        names = _TOP.like(decode(_flags, body).keys())
+        return [name for name in names if name not in self._config.pass_fields]
 
     def _stripped(self, values: Sequence[Any]) -> list[str]:
         names = []

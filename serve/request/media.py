@@ -6,15 +6,15 @@ Nor may a client name them itself: engines keep media under such a name, for all
 import re
 from collections.abc import Iterable
 from operator import attrgetter
+from typing import Any
 from urllib.parse import urlsplit
 
 import msgspec
 from msgspec import Raw, Struct
 
-from serve.config.gateway import RequestsConfig
 from serve.errors import InvalidRequestError
 from serve.http1.turns import PIECE_BYTES
-from serve.request.completion import NONE, given, holds, not_allowed
+from serve.request.completion import NONE, ChatMessage, FieldNames, given, holds, not_allowed
 from serve.request.long_json import decode
 
 # Marks of content that an engine fetches, loads or has kept; escapes could hide any of them.
@@ -65,12 +65,26 @@ _NO_URLS = (NONE,) * 7
 _NO_EMBEDS = (NONE, NONE, NONE, NONE)
 
 
-class MediaRules:
-    """Applies the rules of one configuration to the media in messages."""
+_NAMES = FieldNames((*ChatMessage.__struct_fields__, *_Part.__struct_fields__, *_Url.__struct_fields__))
 
-    def __init__(self, config: RequestsConfig) -> None:
-        self._hosts = frozenset(config.media_hosts)
-        self._passed = frozenset(config.pass_fields)
+
+def drop_lookalikes(messages: Any) -> None:
+    """Takes out of messages and their media what only a reader that is not strict takes for a content or URL."""
+    found = [message for message in messages if isinstance(message, dict)] if isinstance(messages, list) else []
+    contents = [message["content"] for message in found if isinstance(message.get("content"), list)]
+    parts = [part for content in contents for part in content if isinstance(part, dict)]
+    urls = [value for part in parts for value in part.values() if isinstance(value, dict)]
+    for each in (*found, *parts, *urls):
+        for name in _NAMES.like(each):
+            del each[name]
+
+
+class MediaRules:
+    """Applies the rules of one configuration to the media in messages: its `media_hosts` and `pass_fields`."""
+
+    def __init__(self, hosts: Iterable[str], passed: Iterable[str]) -> None:
+        self._hosts = frozenset(hosts)
+        self._passed = frozenset(passed)
 
     def check(self, contents: Iterable[Raw]) -> None:
         """Checks the media in a request's messages. `contents` are those that are lists of parts.

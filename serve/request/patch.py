@@ -14,6 +14,7 @@ from serve.errors import InvalidRequestError
 from serve.http1.turns import joined
 from serve.request.completion import MALFORMED, NONE, CompletionRequest, holds, not_json
 from serve.request.long_json import MOST_AT_ONCE_BYTES, LongJson, decode
+from serve.request.media import drop_lookalikes
 
 ReasoningField = Literal["reasoning", "reasoning_content"]
 
@@ -38,7 +39,8 @@ class BodyPatch:
     is patched in a thread and nobody else waits.
 
     Attributes:
-        once: Of several members of one name only the last stays, which the gateway has read, in every object.
+        once: Of several members of one name only the last stays, which the gateway has read, in every object; none in
+            messages is like one that it reads.
     """
 
     __slots__ = ("_added", "_dropped", "_nulls", "_reasoning", "_set", "once")
@@ -127,7 +129,7 @@ class BodyPatch:
         """Returns the members as they are to be written; None if all stay as they are."""
         members = _members.decode(body)
         if self.once:
-            members = {name: _named_once(value) for name, value in members.items()}
+            members = {name: _named_once(name, value) for name, value in members.items()}
         values: dict[str, bytes | Raw] = {**members, **self._set}
         for name in self._dropped.union(self._nulls).intersection(members):
             if name not in self._set and (name in self._dropped or _is_null(members[name])):
@@ -147,14 +149,17 @@ class BodyPatch:
         return parts
 
 
-def _named_once(value: Raw) -> Raw:
-    """Returns a value whose objects have each name once."""
+def _named_once(name: str, value: Raw) -> Raw:
+    """Returns the value of a member, whose objects have each name once."""
     text = bytes(value)
     if not holds(text, b"{"):
         return value
     if text.count(b",") > _MOST_VALUES:
         raise InvalidRequestError(f"The body has more than {_MOST_VALUES} values.", code="over_limit")
-    return Raw(msgspec.json.encode(msgspec.json.decode(text)))
+    decoded = msgspec.json.decode(text)
+    if name == "messages":
+        drop_lookalikes(decoded)
+    return Raw(msgspec.json.encode(decoded))
 
 
 def _is_null(value: Raw) -> bool:

@@ -95,6 +95,28 @@ def test_no_object_of_a_body_has_a_name_twice_for_an_engine_that_may_take_the_fi
     assert sent(there, replace(asked, body=body)) == f'{{"model":"m","{where}":{read}}}'.encode()
 
 
+@pytest.mark.parametrize(
+    ("asked_for", "read"),
+    [
+        ({"content": "x", "Content": [{"image_url": "http://a"}]}, {"content": "x"}),
+        ({"content": [{"image_url": "data:", "Image_URL": "http://a"}]}, {"content": [{"image_url": "data:"}]}),
+        ({"content": [{"imageUrl": {"url": "http://a"}, "text": "x"}]}, {"content": [{"text": "x"}]}),
+        ({"content": [{"image_url": {"url": "data:", "URL": "a"}}]}, {"content": [{"image_url": {"url": "data:"}}]}),
+        ({"content": ["URL"], "name": "URL", "tool_call_id": "URL"}, None),
+        ("URL", None),
+    ],
+)
+def test_nothing_in_a_message_looks_like_a_content_or_a_url_to_an_engine_that_may_not_be_strict(
+    asked_for: Any, read: Any
+) -> None:
+    there, asked = pools(REMOTE), request()
+    there.adopt([PoolFacts("m", "p")])
+    tools = [{"function": {"parameters": {"properties": {"URL": {"Type": 1}}}}}]
+    body = json.dumps({"model": "m", "messages": [asked_for], "tools": tools}).encode()
+    got = json.loads(sent(there, replace(asked, body=body)))
+    assert got == {"model": "m", "messages": [read or asked_for], "tools": tools}
+
+
 def test_a_body_of_more_values_than_can_be_rewritten_reaches_no_engine_that_may_take_the_first_of_two_names() -> None:
     there, asked = pools(REMOTE), request()
     there.adopt([PoolFacts("m", "p")])

@@ -19,6 +19,7 @@ from serve.guard.core.text_guard import TextGuard
 from serve.guard.core.verdict import Defect, DefectLog, Outcome, Severity, Verdict, gravest
 from serve.stream.frame import ARGUMENTS, TEXTS, TextPlace
 
+_CUTS = ("length", "content_filter")  # finish reasons of what ends anywhere, and none of an engine's faults
 _OF_ARGUMENTS = re.compile(r"arg_|param|argument")  # in the markers of arguments, whatever the format
 
 
@@ -27,7 +28,7 @@ class ChoiceGuard:
 
     Attributes:
         log: All that was found so far, of which `defects` is the list.
-        cut: True if the request's own limits ended the choice: its length, or a text at which it asked to stop.
+        cut: True if a filter ended the choice, or the request's own limits: its length, or a text at which to stop.
         ended: True once a finish reason has come.
         thinks: True if the text that came last is a thought, of which an end may wait.
     """
@@ -92,7 +93,7 @@ class ChoiceGuard:
         """Returns what may go out now; the finish reason and what `stop_of` returns come with the last delta."""
         if finish_reason is not None:
             self._reason, self._stop = finish_reason, stop
-            self.cut = self.by_length or (stop is not None and self._expected.stops_at(stop))
+            self.cut = finish_reason in _CUTS or (stop is not None and self._expected.stops_at(stop))
         if tokens is not None:
             self._tokens.append(tokens)
         first = self._view.first
@@ -273,7 +274,7 @@ class ChoiceGuard:
 
     def _silence(self, reason: str) -> tuple[Severity, str] | None:
         """Returns severity and detail of what an answer lacks that ended for a reason; None if it lacks nothing."""
-        if self.calls.begun or self.cut or self._refused or reason == "content_filter":
+        if self.calls.begun or self.cut or self._refused:
             return None
         if self._expected.calls_required or reason == "tool_calls":
             return Severity.HARD, "no call where one was required"
@@ -288,7 +289,7 @@ class ChoiceGuard:
     def _final_reason(self, reason: str) -> str:
         """Returns the finish reason that fits what went out; with a forced tool, the engine's."""
         called = self._view.calls_sent > 0
-        if reason in ("length", "content_filter") or (called and self._expected.forced is not None):
+        if reason in _CUTS or (called and self._expected.forced is not None):
             return reason
         return "tool_calls" if called else "stop"
 

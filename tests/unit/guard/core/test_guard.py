@@ -17,6 +17,7 @@ from support.guard_harness import (
     chunk,
     chunks_of,
     healed,
+    json_request,
     read,
     through,
     tools_request,
@@ -220,6 +221,20 @@ def test_a_whole_call_that_reaches_the_limit_of_tokens_is_not_cut() -> None:
 def test_a_client_gets_openais_word_for_the_end_of_an_answer(engines: str, clients: str) -> None:
     guard = Guard(GuardConfig(), tools_request())
     assert read(through(guard, [chunk({"content": "Hm."}, engines)]))["finish"] == [clients]
+
+
+@pytest.mark.parametrize("whole", [False, True])
+@pytest.mark.parametrize("size", range(1, len(GOOD), 5))
+def test_a_filter_may_end_an_answer_anywhere(size: int, whole: bool) -> None:
+    first = [chunk(calls(call(0, "get_weather", GOOD)))] if whole else []
+    guard = Guard(GuardConfig(), tools_request())
+    cut = chunk(calls(call(1, "plan_trip", GOOD[:size])), "content_filter")
+    message = read(through(guard, [chunk({"content": "So:"}), *first, cut]))
+    assert (message["content"], message["finish"], len(message["calls"])) == ("So:", ["content_filter"], whole)
+    assert not guard.verdicts[0].counts
+    guard = Guard(GuardConfig(), json_request())
+    message = read(through(guard, [chunk({"content": GOOD[:size]}), chunk({}, "content_filter")]))
+    assert (message["content"], message["finish"], message["error"]) == (GOOD[:size].rstrip(), ["content_filter"], None)
 
 
 def test_calls_with_odd_indices_late_names_nulls_and_twin_ids_come_out_in_order() -> None:

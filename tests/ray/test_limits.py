@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
-import psutil
 import pytest
 from support.cluster import Cluster, running
 from support.limits_store import StoreServer, needs_server
@@ -36,15 +35,6 @@ def config(state_dir: Path) -> dict[str, Any]:
 def bare_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     with running(tmp_path_factory.mktemp("cluster")) as cluster:
         yield cluster
-
-
-def ledgers(cluster: Cluster) -> list[psutil.Process]:
-    """The ledger's process: that of this test's own cluster."""
-    folder = str(cluster._short)
-    found = [
-        each for each in psutil.process_iter(["cmdline"]) if "ray::LedgerActor" in " ".join(each.info["cmdline"] or [])
-    ]
-    return [each for each in found if any(folder in file.path for file in each.open_files())]
 
 
 def clients(url: str, stopped: asyncio.Event) -> list[asyncio.Task[list[tuple[int, float]]]]:
@@ -114,7 +104,7 @@ async def test_no_request_fails_or_waits_while_the_ledger_is_dead_and_usage_is_e
     stopped = asyncio.Event()
     asking = clients(bare_cluster.url, stopped)
     await asyncio.sleep(5)
-    (ledger,) = ledgers(bare_cluster)
+    (ledger,) = bare_cluster.processes("ray::LedgerActor")
     ledger.kill()
     await asyncio.sleep(15)
     stopped.set()
@@ -123,7 +113,7 @@ async def test_no_request_fails_or_waits_while_the_ledger_is_dead_and_usage_is_e
     assert max(duration_s for _, duration_s in answers) < HELD_S
 
     assert await counted(state_dir, before + len(answers)) == before + len(answers)
-    (another,) = ledgers(bare_cluster)
+    (another,) = bare_cluster.processes("ray::LedgerActor")
     assert another.pid != ledger.pid
 
 

@@ -4,8 +4,8 @@ import asyncio
 from typing import Any
 
 import aiohttp
-import psutil
 import pytest
+from support.session import processes
 
 pytestmark = pytest.mark.ray
 # A class that no other test asks for.
@@ -44,11 +44,6 @@ async def eventually(wanted: Any, doing: str) -> None:
             pass  # the gateway is on its way back
         await asyncio.sleep(0.25)
     raise AssertionError(f"in vain: {doing}")
-
-
-def processes(title: str) -> list[psutil.Process]:
-    """Those that Ray gave this title."""
-    return [each for each in psutil.process_iter(["cmdline"]) if title in " ".join(each.info["cmdline"] or [])]
 
 
 async def test_what_is_out_stays_out_when_the_detector_or_the_gateway_dies(gateway_url: str, door_url: str) -> None:

@@ -12,7 +12,7 @@ async def test_the_slots_of_a_killed_gateway_are_free_again(gateway_url: str, cl
     stream = await client.chat.completions.create(**ask, stream=True)  # type: ignore[call-overload]
     reading = aiter(stream)
     await anext(reading)
-    (gateway,) = processes("Gateway")
+    (gateway,) = processes("ServeReplica:specgate:Gateway")
     gateway.kill()
     with pytest.raises(openai.APIError):
         async for _ in reading:

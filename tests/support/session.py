@@ -126,12 +126,11 @@ def _wait_until_ready(process: "subprocess.Popen[bytes]", url: str, output: Path
 
 def replicas(model: str, pool: str) -> list[psutil.Process]:
     """The replica processes of a pool, by the title that Ray gives them."""
-    return processes(f"{model}--{pool}")
+    return processes(f"ServeReplica:specgate:{model}--{pool}")
 
 
-def processes(deployment: str) -> list[psutil.Process]:
-    """The replica processes of a deployment."""
-    title = f"ServeReplica:specgate:{deployment}"
+def processes(title: str) -> list[psutil.Process]:
+    """Those of the session's gateway that Ray gave a title."""
     found = []
     for each in marked(_MARK):
         with suppress(psutil.NoSuchProcess):  # it has ended since

@@ -23,6 +23,9 @@ _members = msgspec.json.Decoder(dict[str, Raw])
 _messages = msgspec.json.Decoder(list[Raw])
 _OTHER: dict[ReasoningField, ReasoningField] = {"reasoning": "reasoning_content", "reasoning_content": "reasoning"}
 _options: msgspec.json.Decoder[dict[str, object] | None] = msgspec.json.Decoder(dict[str, object] | None)
+# Members of which parts are judged, and marks without which nobody finds a URL to fetch in one of them.
+_JUDGED_WITHIN = ("messages", "chat_template_kwargs", "structured_outputs")
+_FETCHED_MARKS = (b'_url"', b"\\u00")
 _MOST_VALUES = 200_000  # to be made objects, for which a decoder takes 10 ms; prose has fewer commas
 _YES = frozenset({"true", "1", "1.0", "t", "y", "yes", "on"})  # as vLLM and SGLang read what should be a boolean
 # Tells the engine's scheduler not to speculate for this request.
@@ -39,8 +42,8 @@ class BodyPatch:
     is patched in a thread and nobody else waits.
 
     Attributes:
-        once: Of several members of one name only the last stays, which the gateway has read, in every object; none in
-            messages is like one that it reads.
+        once: Of several members of one name only the last stays, which the gateway has read; within what it judges,
+            too, and there none in messages is like one that it reads.
     """
 
     __slots__ = ("_added", "_dropped", "_nulls", "_reasoning", "_set", "once")
@@ -129,7 +132,7 @@ class BodyPatch:
         """Returns the members as they are to be written; None if all stay as they are."""
         members = _members.decode(body)
         if self.once:
-            members = {name: _named_once(name, value) for name, value in members.items()}
+            members.update({name: _named_once(name, members[name]) for name in _JUDGED_WITHIN if name in members})
         values: dict[str, bytes | Raw] = {**members, **self._set}
         for name in self._dropped.union(self._nulls).intersection(members):
             if name not in self._set and (name in self._dropped or _is_null(members[name])):
@@ -152,7 +155,7 @@ class BodyPatch:
 def _named_once(name: str, value: Raw) -> Raw:
     """Returns the value of a member, whose objects have each name once."""
     text = bytes(value)
-    if not holds(text, b"{"):
+    if name == "messages" and not any([holds(text, mark) for mark in _FETCHED_MARKS]):
         return value
     if text.count(b",") > _MOST_VALUES:
         raise InvalidRequestError(f"The body has more than {_MOST_VALUES} values.", code="over_limit")

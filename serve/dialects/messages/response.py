@@ -111,15 +111,17 @@ def stop_of(answer: Answer, calls: list[Call], memo: MessagesMemo, identity: Ide
     return {"stop_reason": reason, "stop_sequence": None}
 
 
-def usage_of(answer: Answer, memo: MessagesMemo) -> dict[str, int]:
+def usage_of(answer: Answer, memo: MessagesMemo) -> dict[str, Any]:
     """Returns the usage of a complete answer; cached tokens are no input tokens here."""
     usage = answer.usage(memo.prompt_tokens)
     cached = min(usage.cached, usage.prompt)
+    details = {"output_tokens_details": {"thinking_tokens": usage.reasoning}} if usage.reasoning else {}
     return {
         "input_tokens": usage.prompt - cached,
         "cache_creation_input_tokens": 0,
         "cache_read_input_tokens": cached,
         "output_tokens": usage.completion,
+        **details,
     }
 
 

@@ -40,6 +40,11 @@ def test_usage_counts_cached_tokens_apart() -> None:
     }  # fmt: skip
 
 
+def test_usage_tells_the_tokens_of_thinking_if_the_engine_does() -> None:
+    usage = {"prompt_tokens": 10, "completion_tokens": 3, "completion_tokens_details": {"reasoning_tokens": 2}}
+    assert whole({"content": "x"}, usage=usage)["usage"]["output_tokens_details"] == {"thinking_tokens": 2}
+
+
 def test_usage_that_is_no_number_is_estimated() -> None:
     usage = {"prompt_tokens": "90", "completion_tokens": True, "prompt_tokens_details": {"cached_tokens": "4"}}
     assert whole({"content": "x" * 40}, usage=usage)["usage"] == {

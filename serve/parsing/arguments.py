@@ -70,7 +70,7 @@ def audit(text: str, name: str, tools: Tools, *, by_tags: bool = False) -> list[
     properties = tools.properties(name)
     if properties is not None and not arguments.keys() <= properties.keys():
         kinds.append("unknown_argument")
-    if not by_tags and repeats_a_key(text, len(arguments)):
+    if not by_tags and repeats_a_key(text, arguments):
         kinds.append("duplicate_argument")
     if not tools.required(name) <= arguments.keys():
         kinds.append("missing_argument")

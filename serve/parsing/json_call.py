@@ -96,7 +96,7 @@ class JsonCall(Prose):
         arguments = read_object(text or "{}")
         found = None if arguments is None else infer(arguments, self.tools, self._meant)
         if found is not None and found.arguments is not None:
-            text = "" if repeats_a_key(text, len(arguments or ())) else plain_text(found.arguments)
+            text = "" if repeats_a_key(text, arguments or ()) else plain_text(found.arguments)
             found = found if text else None
         if found is None:
             self.out.violation("unresolved_call", self._begin, raw, hidden=True)

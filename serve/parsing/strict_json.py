@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Collection
 from typing import Any, NoReturn
 
 _LONG = 64 * 1024  # characters; fewer are parsed in milliseconds whatever they hold
@@ -54,18 +55,20 @@ def _is_dense(text: str) -> bool:
     return has_long_numbers(text.encode("utf-8", "surrogatepass"))
 
 
-def repeats_a_key(text: str, size: int) -> bool:
-    """Returns whether the outermost object of a document names a key twice, given how many it has once it is parsed.
+def repeats_a_key(text: str, keys: Collection[str]) -> bool:
+    """Returns whether the outermost object of a document names a key twice, given those that it has once it is parsed.
     False if the document is long.
     """
-    if text.count(":") <= size or len(text) > _LONG:
+    if text.count(":") <= len(keys) or len(text) > _LONG:
         return False
+    if "\\u" not in text and not any([text.count(f'"{key}"') > 1 for key in keys]):
+        return False  # as in most that hold other objects, or addresses
     sizes: list[int] = []
     try:
         json.JSONDecoder(object_pairs_hook=lambda members: sizes.append(len(members))).decode(text)
     except RecursionError:  # just not deep enough for `loads`
         return False
-    return sizes[-1] > size  # the outermost object ends last
+    return sizes[-1] > len(keys)  # the outermost object ends last
 
 
 def is_same(one: Any, other: Any) -> bool:

@@ -230,7 +230,7 @@ class CallCheck:
             return Outcome.SCHEMA_MISMATCH, f"{name}: a torn key", Severity.SUSPECT
         if swallows(value, schema.names):
             return Outcome.SCHEMA_MISMATCH, f"{name}: an argument within another", Severity.SUSPECT
-        if repeats_a_key(text, len(value)):  # clients take the first, the last or neither
+        if repeats_a_key(text, value):  # clients take the first, the last or neither
             return Outcome.SCHEMA_MISMATCH, f"{name}: an argument given twice", Severity.SUSPECT
         return None
 

@@ -2,6 +2,7 @@
 
 False alarms: gold calls of BFCL, and edits of real source files, which are the commits of git repositories (`--repo`,
 this one by default): the prompt has a commit's message, the tree before it and the old file, the calls write each hunk.
+Harder: reads of files that are there, of which the prompt lists half.
 Slips: names of many kinds in a prompt of 20 kB among others of their kind, changed as `SLIPS` says. Last the time that
 looking up a path takes, and one name of each kind with each slip at the end of a prompt of 100 kB (`--cost` alone).
 """
@@ -334,6 +335,16 @@ def edits(repo: Path, commits: int) -> Iterator[Call]:
                 yield from ((prompt, {"path": path, **call}) for call in _calls(hunk, is_new=is_new))
 
 
+def reads(repo: Path, commits: int, seed: int = 4) -> Iterator[Call]:
+    """Yields reads of a repository's files where the prompt lists half of them, as an agent has seen a part."""
+    chance = random.Random(seed)
+    for commit in _git(repo, "log", "--format=%H", "--no-merges", f"-{commits}").split():
+        files = _git(repo, "ls-tree", "-r", "--name-only", f"{commit}^").splitlines()
+        listed = [file for file in files if chance.random() < 0.5]
+        prompt = "\n".join([_git(repo, "show", "-s", "--format=%B", commit), *listed])
+        yield from ((prompt, {"path": path}) for path in chance.sample(files, min(len(files), _HUNKS)))
+
+
 def _calls(hunk: str, *, is_new: bool) -> Iterator[dict[str, str]]:
     lines = hunk.strip("\n").split("\n")
     before, after = ("\n".join(line[1:] for line in lines if line[:1] in signs) for signs in (" -", " +"))
@@ -431,6 +442,7 @@ def main() -> None:
         _alarms("tau2-bench, gold", tau2_calls(asked.tau2), show=asked.show)
     for repo in asked.repo or [ROOT]:
         _alarms(f"{repo.resolve()}, edits", edits(repo, asked.commits), show=asked.show)
+        _alarms(f"{repo.resolve()}, reads", reads(repo, asked.commits), show=asked.show)
     print(f"\n| names | {' | '.join(SLIPS)} |\n|---|{'---|' * len(SLIPS)}")
     for kind in KINDS:
         shares = (found_share(kind, slip, asked.trials) for slip in SLIPS)

@@ -81,7 +81,8 @@ def is_derived(
         for rule in _RULES:
             if rule(slip):
                 return True
-        if _is_other_word(slip, creates=creates) and (creates or not slip.said.isalpha() or is_like_a_word(slip.word)):
+        may_be_a_token = not creates and slip.said.isalpha() and slip.size <= _TOKEN_CHARS
+        if _is_other_word(slip, creates=creates) and not (may_be_a_token and not is_like_a_word(slip.word)):
             return True
     return False
 

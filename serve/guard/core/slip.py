@@ -99,7 +99,10 @@ def _difference(name: str, source: str) -> tuple[int, str, str]:
 
 
 def two_slips(name: str, source: str) -> Sequence[Slip]:
-    """Returns two slips, each as if it were the only one; none if names differ in one place or in many, or by more."""
+    """Returns two slips, each as if it were the only one; none if names differ in one place or in many, or by more.
+
+    What lies between them is as long as either, or it is chance that `converters` and `rules` have an `e`.
+    """
     start, said, meant = _difference(name, source)
     best: Sequence[Slip] = ()
     least = len(name) // 4 + 1
@@ -110,8 +113,9 @@ def two_slips(name: str, source: str) -> Sequence[Slip]:
             continue
         same = in_common(said[a:], meant[b:])
         second, rest = said[a + same :], meant[b + same :]
-        size = max(a, b) + max(len(second), len(rest))
-        if same and (second or rest) and max(len(second), len(rest)) <= TOKEN_CHARS and size < least:
+        sizes = max(a, b), max(len(second), len(rest))
+        size = sum(sizes)
+        if 0 < sizes[1] <= TOKEN_CHARS and max(sizes) <= same and size < least:
             at, least = start + b + same, size
             first = Slip(source[:start] + said[:a] + source[start + b :], start, said[:a], meant[:b])
             best = (first, Slip(source[:at] + second + source[at + len(rest) :], at, second, rest))

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from bench.drafted_slips import Vocabulary, found_shares, named, slips
-from bench.near_copies import KINDS, PATHS, ROOT, SLIPS, costs_us, edits, found_share, listing, suspects
+from bench.near_copies import KINDS, PATHS, ROOT, SLIPS, costs_us, edits, found_share, listing, reads, suspects
 
 
 @pytest.mark.parametrize("slip", SLIPS.values(), ids=SLIPS)
@@ -84,6 +84,7 @@ def test_edits_are_the_commits_of_any_repository(tmp_path: Path) -> None:
         ["content", "path"],
     ]
     assert not any(suspects(*each) for each in found)
+    assert [call for _, call in reads(tmp_path, 5)] == [{"path": "a.txt"}]
 
 
 def test_slips_of_drafters_change_tokens_or_signs_of_a_name_and_are_found_as_far_as_they_look_unmeant() -> None:

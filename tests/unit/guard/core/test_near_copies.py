@@ -410,6 +410,9 @@ GIVEN_ON_PURPOSE = {
         "https://a.example.com/acme/tool/blob/HEAD/src/main/RunAfters.java"
     ),
     "myst-parser==2.0.0": "myst_parser==2.0.0",
+    "documentation/migration-guides/axios.md": "documentation/migration-guides/nodejs.md",
+    "src/werkzeug/debug/console.py": "src/werkzeug/debug/tbtools.py",
+    "src/werkzeug/routing/rules.py": "src/werkzeug/routing/converters.py",
     "4F36C3A7E075BA6452D10EEB81E7F189FF489B74": "4F36C3A7E075BA6452D10EEB81E7F189FF489B83",
 }
 

@@ -49,7 +49,6 @@ class Bare(Hermes):
             **dict.fromkeys(("<|tool_call_end|>", "<|python_end|>"), "end_block"),
             **dict.fromkeys(("</function_calls>", "</tool_call>", "</tool_calls>"), "end_block"),
             **dict.fromkeys(("\n[", "\n{"), "bare"),
-            "```": "fence",
         }
     )
     token_ids: ClassVar[Mapping[int, str]] = {}
@@ -58,7 +57,6 @@ class Bare(Hermes):
         super().__init__(*args)
         self._marked = False  # a marker, or the list that it stands in, shows that a call is due
         self._in_python = False
-        self._fenced = False
         self._arguments = Keywords()
         self._waiting = ""  # the end of the text so far, which more text decides about
 
@@ -79,18 +77,13 @@ class Bare(Hermes):
     def open_bare(self, raw: str) -> State | None:
         """Takes the sign that an object or a list begins with, and the space in front of it."""
         text = raw.lstrip()
-        if not self.tools or self._fenced:
+        if not self.tools or self.out.fenced:
             self.out.content(raw)
             return None
         if space := raw[: len(raw) - len(text)]:
             self.out.content(space)
         self._marked = False
         return self.go_on(self._begin(text, self.position + len(space)), self.position + len(raw))
-
-    def fence(self, raw: str) -> None:
-        """Takes what begins or ends a block of code, in which nothing is a call without a marker."""
-        self._fenced = not self._fenced
-        self.out.content(raw)
 
     def line_in_head(self, raw: str) -> State | None:
         """Takes a line that begins like a call where the head of one is due."""
@@ -209,9 +202,7 @@ class Bare(Hermes):
     table: ClassVar[Mapping[State, Row]] = {
         **Hermes.table,
         State.REASONING: reasoning_row({"block": open_block}),
-        State.CONTENT: replace(
-            Hermes.table[State.CONTENT].but(block=open_block, bare=open_bare, fence=fence), text=write_or_call
-        ),
+        State.CONTENT: replace(Hermes.table[State.CONTENT].but(block=open_block, bare=open_bare), text=write_or_call),
         State.OPENED: Row(
             begin_object,
             {"end_block": Block.empty_block, "block": Block.reopen_block, "bare": line_in_head},

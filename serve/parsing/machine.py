@@ -71,6 +71,7 @@ class Row:
         json: The state reads JSON. Inside its strings a marker is text, unless token ids show it to be real.
         prose: The state reads prose. A marker right after an opening backtick is text, unless token ids show it to be
             real, and so are those behind it up to the closing backtick.
+        calls: The kinds of markers that are text in a fenced block of code, too, unless token ids show them to be real.
         exact: Once the output comes with token ids, a marker that holds a token of the vocabulary is text, unless they
             show it to be real; else the action decides.
     """
@@ -80,6 +81,7 @@ class Row:
     end: Action | None = None
     json: bool = False
     prose: bool = False
+    calls: frozenset[str] = frozenset()
     exact: bool = False
 
     def but(self, **on: Action) -> Row:
@@ -157,6 +159,8 @@ class Machine:
             self._go(self._row.end(self, ""))
             if self.state is before:
                 break
+        if self.out.fenced and self.out.shown:  # a call may have been meant
+            self.out.violation("unfinished_call", *self.out.shown)
         self.out.finish(self.state is State.REASONING)
         return self._take_events()
 
@@ -263,6 +267,9 @@ class Machine:
             return action
         if row.prose and self.out.quoting:
             self.out.quote()
+            return None
+        if kind in row.calls and self.out.fenced:
+            self.out.shown = self.out.shown or (self.position, raw)
             return None
         is_letters = (row.json and self.in_string) or (
             row.exact and self.has_ids and self.token_of(raw) in self._spellings

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import deque
 
 from serve.parsing.arguments import audit
@@ -19,6 +20,10 @@ from serve.parsing.events import (
 from serve.parsing.tools import Tools
 
 _TAIL = 64
+# What begins a block of code, in a list or a block quote, too.
+_FENCE = re.compile(r"[ \t>]*(?:(?:[-*+]|\d{1,9}[.)])[ \t]+)*(`{3,}(?=[^`]*\Z)|~{3,})")
+_LONGEST_FENCE = 256  # characters of a line that may begin or end one
+_MOST_UNREAD = 512  # pieces
 
 
 class Output:
@@ -32,6 +37,7 @@ class Output:
         calls: Number of calls begun.
         quoting: True if the prose ends with the opening backtick of a quotation, or in one that began with a marker.
         quotation: True inside a quotation that began with a marker.
+        shown: The place and the text of the first marker that the present block of code holds as letters.
         tail: The last pieces of content.
         by_tags: True if each argument has a tag of its own.
     """
@@ -43,6 +49,7 @@ class Output:
         self.wrote_content = False
         self.calls = 0
         self.quoting = False
+        self.shown: tuple[int, str] | None = None
         self.by_tags = False
         self.tail: deque[str] = deque(maxlen=_TAIL)
         self._space: list[str] = []
@@ -54,6 +61,9 @@ class Output:
         self._bounded = False
         self._odd_ticks = False
         self.quotation = False
+        self._fence = ""  # of the block of code that is open
+        self._line = ""  # the beginning of the present line of prose
+        self._unread: list[str] = []  # prose behind that
         self._pieces: list[str] = []
         self._name = ""
 
@@ -64,6 +74,7 @@ class Output:
         if not body:
             self._space.append(text)
             self.quoting = self.quotation = self.quotation and "\n" not in text
+            self._unread.append(text)
             return
         self._flush_space(Reasoning)
         self.events.append(Reasoning(body))
@@ -117,7 +128,13 @@ class Output:
         self._odd_ticks = False
         self.quotation = False
         self.quoting = False
+        self.leave_code()
         self._bounded = True
+
+    def leave_code(self) -> None:
+        """Ends what block of code the prose stands in."""
+        self._fence = self._line = ""
+        self._unread.clear()
 
     @property
     def at_call(self) -> bool:
@@ -147,6 +164,35 @@ class Output:
             self._odd_ticks ^= text.count("`") & 1 == 1
         self.quotation = self.quotation and "`" not in text and "\n" not in text
         self.quoting = self.quotation or (self._odd_ticks and text[-1] == "`")
+        self._unread.append(text)
+        if len(self._unread) > _MOST_UNREAD:
+            self._read_lines()
+
+    def _read_lines(self) -> None:
+        *lines, last = (self._line + "".join(self._unread)).split("\n")
+        self._unread.clear()
+        self._line = last[:_LONGEST_FENCE]
+        for line in lines:
+            self._fence = self._fence_behind(line)
+            if not self._fence:
+                self.shown = None
+
+    @property
+    def fenced(self) -> bool:
+        """True if the prose ends in a fenced block of code. Its lines are not read before, as hardly any text asks."""
+        self._read_lines()
+        return self._fence_behind(self._line) != ""
+
+    def _fence_behind(self, line: str) -> str:
+        """Returns the fence of the block of code that is open behind a line of the prose; empty if none is."""
+        if "```" not in line and "~~~" not in line:
+            return self._fence
+        if not self._fence:
+            opening = _FENCE.match(line[:_LONGEST_FENCE])
+            return "" if opening is None else opening[1]
+        run = line[:_LONGEST_FENCE].strip(" \t\r>")
+        ends = len(run) >= len(self._fence) and run == self._fence[0] * len(run)
+        return "" if ends else self._fence
 
     # Calls
 

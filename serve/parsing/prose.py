@@ -42,6 +42,7 @@ class Prose(Machine):
         self.open_thought = self.thought = True
         self.position = position
         self.out.reasoning(draft)
+        self.out.leave_code()  # a call may have fences of its own
 
     def reason(self, raw: str) -> None:
         self.out.reasoning(raw)
@@ -100,13 +101,13 @@ THINK = {"<think>": "think", "</think>": "end_think"}
 def reasoning_row(on: Mapping[str, Action]) -> Row:
     """Returns the row of reasoning in a grammar that does `on` with its own markers."""
     marks = {"think": Prose.think_again, "end_think": Prose.stop_thinking}
-    return Row(text=Prose.reason, on={**marks, **on}, prose=True)
+    return Row(text=Prose.reason, on={**marks, **on}, prose=True, calls=frozenset(on) - marks.keys())
 
 
 def content_row(on: Mapping[str, Action]) -> Row:
     """Returns the row of content in a grammar that does `on` with its own markers."""
     marks = {"think": Prose.think, "end_think": Prose.late_stop}
-    return Row(text=Prose.write, on={**marks, **on}, prose=True)
+    return Row(text=Prose.write, on={**marks, **on}, prose=True, calls=frozenset(on) - marks.keys())
 
 
 def reasoning_table(*openings: str) -> Mapping[State, Row]:

@@ -151,6 +151,16 @@ class Gemma4(Block):
         super().__init__(*args)
         self._arguments = Arguments()
 
+    def think(self, raw: str) -> State | None:
+        """Takes the beginning of thoughts, which may come again in an answer, and be empty."""
+        if not raw.endswith("\n"):
+            return super().think(raw)
+        self.out.boundary()
+        if self.out.wrote_reasoning:
+            self.out.reasoning("\n")  # parts these from those in front
+        self.open_thought = self.thought = True
+        return State.REASONING
+
     def read_name(self, raw: str) -> State | None:
         """Takes text behind `<|tool_call>`: the name of a tool and the bracket of its arguments, or prose."""
         return self.go_on(self._read_name(raw), self.position + len(raw))
@@ -231,7 +241,7 @@ class Gemma4(Block):
     table: ClassVar[Mapping[State, Row]] = {
         State.REASONING: reasoning_row({"block": Block.open_block}),
         State.CONTENT: content_row(
-            {"block": Block.open_block, **dict.fromkeys(("end_block", "quote"), Block.stray_tag)}
+            {"block": Block.open_block, **dict.fromkeys(("end_block", "quote"), Block.stray_tag), "think": think}
         ),
         State.OPENED: Row(
             text=read_name, on={"end_block": Block.empty_block, "block": Block.reopen_block}, end=Block.cut_block
@@ -247,7 +257,12 @@ class Gemma4(Block):
         ),
         State.AFTER: Row(
             text=next_call,
-            on={"block": Block.open_block, "end_block": Block.close_block, "end_think": Prose.late_stop},
+            on={
+                "block": Block.open_block,
+                "end_block": Block.close_block,
+                "think": think,
+                "end_think": Prose.late_stop,
+            },
         ),
     }
     reasoning_only: ClassVar[Mapping[State, Row]] = reasoning_table("block")

@@ -83,6 +83,22 @@ def test_thoughts_in_their_channel_are_split_off() -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "reasoning", "content"),
+    [
+        ("<|channel>thought\nA<channel|>So <|channel>thought\nB<channel|>it is.", "A\nB", "So it is."),
+        ("So.<|channel>thought\n<channel|>", None, "So."),
+        ("<|channel>thought\nA<channel|>So.<|channel>thought\n<channel|>", "A", "So."),
+        (f"So. <|channel>thought\nA<channel|>{call('a:1')}<|channel>thought\nB<channel|>{call('a:1')}", "A\nB", "So. "),
+        ("Say <|channel>thought first.", None, "Say <|channel>thought first."),
+    ],
+)
+def test_thoughts_may_come_again_and_be_empty(text: str, reasoning: str | None, content: str) -> None:
+    message = read(text)
+    assert (message.reasoning, message.content, message.violations) == (reasoning, content, ())
+    assert len(message.tool_calls) == text.count("call:")
+
+
+@pytest.mark.parametrize(
     "arguments",
     [
         "a:Bern",

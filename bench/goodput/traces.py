@@ -20,6 +20,7 @@ from itertools import count, takewhile
 from pathlib import Path
 from random import Random
 from statistics import mean, quantiles
+from typing import NamedTuple
 from zlib import crc32
 
 from rich.console import Console
@@ -230,8 +231,52 @@ def played(
     }
 
 
+class Cluster(NamedTuple):
+    """Replicas, and how many tokens of prompts each keeps; the sessions of agents, and how fast requests come."""
+
+    replicas: int
+    kept_tokens: int
+    sessions: int
+    speed: float
+
+
+def cluster(number: int) -> Cluster:
+    """Returns the cluster of a number, drawn by chance, so that the routing is judged by others than it is tuned with.
+
+    Its speed is that of agents, who are few; Mooncake's users are many, and come an eighth as fast.
+    """
+    chance = Random(number)
+    return Cluster(
+        chance.choice((2, 4)),
+        chance.choice((300_000, 1_000_000, 2_000_000, 6_000_000, 20_000_000)),
+        chance.choice((58, 116, 174)),
+        chance.choice((1.0, 2.0, 4.0, 8.0)),
+    )
+
+
+def compare(file: Path, numbers: Iterable[int], window_s: float) -> Table:
+    """Returns a line for each cluster: one gateway and four, beside the clairvoyant choice."""
+    names = ("prefix (ours)", "of 4 gateways", "clairvoyant")
+    table = Table("cluster", "hits, 1", "4", "p99, 1", "4", "busiest, 1", "4", "load", title=file.name)
+    lines = [line for line in lines_of(file) if line.strip()]
+    for number in numbers:
+        drawn = cluster(number)
+        if b"hash_ids" in lines[0]:
+            turns = mooncakes(lines, drawn.speed / 8)
+        else:
+            turns = arrivals([*map(read_trace, lines)], drawn.sessions, window_s, drawn.speed, number)
+        *ours, best = (played(turns, CHOICES[name], drawn.replicas, drawn.kept_tokens) for name in names)
+        table.add_row(
+            f"{number}: {drawn.replicas} x {drawn.kept_tokens:,}",
+            *(f"{own['hit_rate'] / best['hit_rate']:.3f}" for own in ours),
+            *(f"{own['ttft_p99_s'] / best['ttft_p99_s']:.2f}" for own in ours),
+            *(f"{own['busiest']:.2f}" for own in ours), f"{best['load']:.0%}",
+        )  # fmt: skip
+    return table
+
+
 def main() -> None:
-    """Prints a line for each choice."""
+    """Prints a line for each choice, or for each cluster."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("file", nargs="?", type=Path, default=TRACES)
     parser.add_argument("--sessions", type=int, default=58)
@@ -241,7 +286,12 @@ def main() -> None:
     parser.add_argument("--replicas", type=int, default=REPLICAS)
     parser.add_argument("--kept-tokens", type=int, default=KEPT_TOKENS, help="of prompts, by each replica")
     parser.add_argument("--half", type=int, choices=(0, 1), help="every other session; the routing was tuned with 0")
+    parser.add_argument("--clusters", type=int, nargs=2, metavar=("FIRST", "LAST"), help="a line for each of these")
     options = parser.parse_args()
+    if options.clusters:
+        first, last = options.clusters
+        Console(width=120).print(compare(options.file, range(first, last + 1), options.window_s))
+        return
     lines = [line for line in lines_of(options.file) if line.strip()]
     if b"hash_ids" in lines[0]:
         runs = [mooncakes(lines, options.speed)]

@@ -1,11 +1,12 @@
 """Recorded sessions on replicas: how a trace is read, and what each choice of a replica comes to."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from bench.goodput.traces import CHOICES, mooncakes, most, played
+from bench.goodput.traces import CHOICES, cluster, compare, mooncakes, most, played
 from lab.simulation.traces import Turn, arrivals, read_trace
 from serve.routing.prefix_placement import BLOCK_TOKENS
 
@@ -62,6 +63,14 @@ def test_many_users_prompts_as_another_project_records_them_are_played_too() -> 
     assert len({turn.session for turn in turns}) == 20
     rates = {name: played(turns, choice)["hit_rate"] for name, choice in CHOICES.items()}
     assert rates["prefix (ours)"] > 0.97 * rates["clairvoyant"] > 0.5
+
+
+def test_clusters_by_number_are_the_same_each_time_and_have_a_line_each(tmp_path: Path) -> None:
+    file = tmp_path / "trace.jsonl"
+    file.write_text(json.dumps(TRACE))
+    assert cluster(3) == cluster(3)
+    assert len({cluster(number) for number in range(30)}) > 20
+    assert compare(file, range(3, 5), 30.0).row_count == 2
 
 
 @pytest.mark.parametrize("kept_tokens", [30_000, 100_000, 10_000_000])

@@ -12,7 +12,7 @@ from opentelemetry.trace import Span
 from serve.access.principal import NOBODY, PRIORITY_HEADER, Principal
 from serve.config.access import PRIORITIES
 from serve.errors import GatewayError, ModelNotFoundError
-from serve.http1.asgi import Send, Sink
+from serve.http1.asgi import Drain, Send, Sink
 from serve.http1.message import RawHeaders
 from serve.http1.sse import ALIVE, error_frame
 from serve.limits.charge import NULL_CHARGE, AnyCharge
@@ -59,6 +59,15 @@ class KeepAlive:
         """Begins to look."""
         self.silent = True
         self._timer = asyncio.get_running_loop().call_later(KEEP_ALIVE_S, self._look)
+
+    def noting(self, write: Sink) -> Sink:
+        """Returns what sends by `write` and notes that something was sent."""
+
+        def send(data: bytes) -> Drain:
+            self.silent = False
+            return write(data)
+
+        return send
 
     def stop(self) -> None:
         """Looks and sends no more, and forgets how."""

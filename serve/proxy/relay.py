@@ -147,13 +147,7 @@ async def _send_as_it_arrives(exchange: Exchange, response: UpstreamResponse, li
 async def _pump(exchange: Exchange, write: Sink, response: UpstreamResponse, line: Line) -> None:
     """Sends what comes through without waking a task, except for what is long or slow."""
     long, alive = b"", exchange.keep_alive
-
-    def speak(data: bytes) -> Drain:
-        if alive is not None:
-            alive.silent = False
-        return write(data)
-
-    send = write if alive is None else speak
+    send = write if alive is None else alive.noting(write)
 
     def sink(part: bytes) -> Drain:
         nonlocal long

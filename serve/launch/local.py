@@ -127,7 +127,7 @@ def cluster(
     Engines stay on 127.0.0.1, whatever the host. Once `stop` is set, nobody waits for the pools any more.
 
     Raises:
-        ConfigError: The port is taken, or a deployment could not start; the message is its own error.
+        ConfigError: The port is taken, or Ray or a deployment could not start; the message has its own error.
     """
     require_free(port)
     import ray
@@ -140,19 +140,23 @@ def cluster(
         logging.getLogger("ray.serve").setLevel(logging.WARNING)
     say("starting Ray")
     on_sigterm = signal.getsignal(signal.SIGTERM)
-    context = ray.init(
-        address="local",  # never a cluster that somebody else has started here
-        num_cpus=max(os.cpu_count() or 1, 4),
-        object_store_memory=256 * 2**20,
-        include_dashboard=False,
-        log_to_driver=log_to_driver,
-        logging_level="warning",
-        _node_ip_address="127.0.0.1",
-        runtime_env={
-            "worker_process_setup_hook": "serve.launch.ports.keep_on_loopback",
-            **_interpreter(sys.executable),
-        },
-    )
+    try:
+        context = ray.init(
+            address="local",  # never a cluster that somebody else has started here
+            num_cpus=max(os.cpu_count() or 1, 4),
+            object_store_memory=256 * 2**20,
+            include_dashboard=False,
+            log_to_driver=log_to_driver,
+            logging_level="warning",
+            _node_ip_address="127.0.0.1",
+            runtime_env={
+                "worker_process_setup_hook": "serve.launch.ports.keep_on_loopback",
+                **_interpreter(sys.executable),
+            },
+        )
+    except Exception as error:  # Ray has no narrower one for a node that took more than its 30 s
+        ray.shutdown()
+        raise ConfigError(f"Ray did not start, which takes longer on a busy machine; try again: {error}") from error
     signal.signal(signal.SIGTERM, on_sigterm)  # Ray has put its own in place, which ends the process at once
     haproxy_files = Path(os.environ["RAY_SERVE_HAPROXY_CONFIG_FILE_LOC"]).parent
     with standing_in(haproxy_files, os.environ["RAY_SERVE_HAPROXY_BINARY_PATH"]) as take_over:

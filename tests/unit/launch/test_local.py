@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from serve.config.gateway import GatewayConfig
 from serve.errors import ConfigError
-from serve.launch.local import cause_of, node_environment, prepared_environment, while_alive
+from serve.launch.local import cause_of, cluster, node_environment, prepared_environment, while_alive
+from serve.launch.ports import free_port
 
 
 def test_our_own_error_is_told_without_the_traceback_around_it() -> None:
@@ -33,6 +35,19 @@ def environments(folder: Path, count: int) -> list[dict[str, str]]:
     for number in range(count):
         (folder / str(number)).mkdir()
     return [node_environment(str(folder / str(number))) for number in range(count)]
+
+
+def test_a_machine_too_busy_for_ray_to_start_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    def init(**_: object) -> None:
+        raise Exception("The current node timed out during startup.")
+
+    monkeypatch.setattr("ray.init", init)
+    config = GatewayConfig.load(Path(__file__).parents[3] / "deploy" / "sim.yaml")
+    with (
+        pytest.raises(ConfigError, match=r"busy machine; try again: The current node"),
+        cluster(config, free_port(), lambda _: None),
+    ):
+        pass
 
 
 def test_two_gateways_share_neither_files_nor_ports(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ import sys
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from itertools import count, takewhile
+from itertools import count, groupby, takewhile
 from pathlib import Path
 from random import Random
 from statistics import mean, quantiles
@@ -29,7 +29,7 @@ from rich.table import Table
 from bench.schemas import SHARED
 from lab.simulation.traces import Trace, Turn, arrivals, read_trace
 from lab.simulation.traffic import lines_of
-from serve.load.shared_load import PERIOD_S
+from serve.load.shared_load import PERIOD_S, added
 from serve.routing.prefix_placement import BLOCK_TOKENS, PrefixIndex, PrefixPlacement
 
 TRACES = SHARED / "suites" / "claude_code_traces.jsonl.gz"
@@ -121,8 +121,8 @@ def cache_aware(kept_tokens: int) -> Choice:
 class Ours:
     """The gateway's own choice, `routing: prefix`; it is told when answers begin and end.
 
-    Of several gateways, each request comes to one by chance. Every second they tell each other what they have sent, or
-    never.
+    Of several gateways, each request comes to one by chance. Every second they tell each other what they have sent, and
+    what replicas have to do for them, or never.
     """
 
     def __init__(self, kept_tokens: int, gateways: int = 1, *, silent: bool = False) -> None:
@@ -150,10 +150,10 @@ class Ours:
 
     def _exchange(self, next_s: float) -> None:
         self._exchange_s = next_s
-        for sender, sent in [(gateway, gateway.report()) for gateway in self._gateways]:
-            for gateway in self._gateways:
-                if gateway is not sender:
-                    gateway.merge(sent)
+        told = [(gateway, gateway.report(), gateway.doing()) for gateway in self._gateways]
+        for gateway in self._gateways:
+            others = [(sent, doing) for sender, sent, doing in told if sender is not gateway]
+            gateway.merge([prompt for sent, _ in others for prompt in sent], added(doing for _, doing in others))
 
     def _at(self, time_s: float, do: Callable[[], object]) -> None:
         heapq.heappush(self._events, (time_s, next(self._numbers), do))
@@ -189,16 +189,24 @@ def most(turns: Sequence[Turn]) -> float:
 def mooncakes(lines: Iterable[bytes], speed: float) -> list[Turn]:
     """Returns the requests of one of Mooncake's traces, whose hashes stand for 512 tokens and all before them.
 
-    A conversation is told by its first two blocks, for want of anything else.
+    A conversation is told by its first two blocks, for want of anything else. Some of its traces have the times of
+    three seconds as one, which are spread up to the next.
     """
     per_block = _MOONCAKES_BLOCK // BLOCK_TOKENS
-    return [
+    turns = [
         Turn(
             one["timestamp"] / 1000 / speed, str(one["hash_ids"][:2]), one["input_length"], one["output_length"],
             tuple(block * per_block + part for block in one["hash_ids"] for part in range(per_block)),
         )
         for one in map(json.loads, lines)
     ]  # fmt: skip
+    groups = [list(group) for _, group in groupby(turns, key=lambda turn: turn.at_s)]
+    ends = [*(group[0].at_s for group in groups[1:]), groups[-1][0].at_s]
+    return [
+        turn._replace(at_s=turn.at_s + (end - turn.at_s) * place / len(group))
+        for group, end in zip(groups, ends, strict=True)
+        for place, turn in enumerate(group)
+    ]
 
 
 def played(

@@ -116,7 +116,7 @@ class PoolConfig(_Strict):
             them.
         routing: `balanced` (the less loaded of two replicas), `sticky` (a session stays on its replica while that has
             capacity, docs/adr/0019) or `prefix` (where the prompt's beginning was sent before, unless that replica is
-            much busier, docs/adr/0045; several gateways outside Ray do not tell each other where). In Ray pools only
+            much busier, docs/adr/0045; gateways outside Ray tell each other by `rate_limits.store`). In Ray pools only
             `balanced` is always fair among tenants that wait.
         max_ongoing_requests: Requests that one replica handles at once, ideally as many as its engine runs. For a
             remote pool: of each URL, divided among the gateway replicas.

@@ -82,7 +82,7 @@ class RedisStore:
         Raises:
             SharedStateError: The store can't be reached. What is told again comes twice.
         """
-        key = self._key("told", "prompts-v1")  # of the messages: an older gateway would not read them
+        key = self._key("told", "prompts-v2")  # of the messages: an older gateway would not read them
         pipeline = self._redis.pipeline(transaction=False)
         if message:
             pipeline.xadd(key, {"from": sender, "message": message}, maxlen=_MOST_TOLD, approximate=False)

@@ -1,15 +1,16 @@
 """The load over all gateway replicas: the actor that they leave their figures with, and a replica's side of it.
 
 Figures of the load; what tenants were given in each pool, so that they share it by weight over all replicas; and which
-prompts engines were sent, so that a conversation is found again whichever replica it comes to. The latter gateways
-outside Ray tell each other as well, by a store.
+prompts engines were sent and what they have to do for them, so that a conversation is found again whichever replica it
+comes to, and long prompts do not wait for each other. The latter two gateways outside Ray tell each other as well, by a
+store.
 """
 
 import asyncio
 import logging
 import time
 from collections import defaultdict, deque
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -25,7 +26,7 @@ from serve.shared.report import Acknowledgement, Pending, Register, Report, Repo
 log = logging.getLogger("ray.serve.specgate.load")
 
 PERIOD_S = 1.0
-_VERSION = 6  # of the figures and of where their classes stand: an older actor can't read them
+_VERSION = 7  # of the figures and of where their classes stand: an older actor can't read them
 _FRESH_S = 5.0  # a replica that has not reported for so long is gone, and its requests with it
 _MOST_UNDELIVERED = 1024  # prompts for one replica
 
@@ -74,10 +75,23 @@ class LoadBoard:
         news, self._undelivered[report.replica] = self._undelivered[report.replica], defaultdict(_News)
         others = [figures for name, (_, figures) in self._figures.items() if name != report.replica]
         pools = {
-            pool: PoolReport(QueueReport(news[pool].given, _wanted(pool, others)), newest(list(news[pool].sent)))
+            pool: PoolReport(
+                QueueReport(news[pool].given, _wanted(pool, others)),
+                newest(list(news[pool].sent)),
+                added(figures.pools[pool].doing for figures in others if pool in figures.pools),
+            )
             for pool in report.content.pools
         }
         return Figures(total(figures.load for figures in others), pools)
+
+
+def added(doings: Iterable[Mapping[str, float]]) -> dict[str, float]:
+    """Returns what replicas have to do for several gateways."""
+    every = defaultdict[str, float](float)
+    for doing in doings:
+        for url, blocks in doing.items():
+            every[url] += blocks
+    return dict(every)
 
 
 def _wanted(pool: PoolKey, others: Sequence[Figures]) -> tuple[int, ...]:
@@ -86,27 +100,53 @@ def _wanted(pool: PoolKey, others: Sequence[Figures]) -> tuple[int, ...]:
 
 
 Tell = Callable[[str, bytes], Awaitable[Sequence[bytes]]]
-_Sent = list[tuple[PoolKey, list[tuple[str, bytes]]]]
-_sent_in = msgspec.msgpack.Decoder(_Sent).decode
+
+
+class _Told(NamedTuple):
+    """A message of a gateway without Ray: by pool, what engines were sent, and what they have to do."""
+
+    replica: str
+    pools: list[tuple[PoolKey, list[tuple[str, bytes]], dict[str, float]]]
+
+
+_told_in = msgspec.msgpack.Decoder(_Told).decode
 
 
 class OutsideBoard(LoadBoard):
-    """The board of a gateway without Ray, which has its figures alone, but hears which prompts others have sent. `tell`
-    leaves a replica's message to them, if it is not empty, and returns theirs since it was called last.
+    """The board of a gateway without Ray, which has its figures alone, but hears which prompts others have sent, and
+    what engines have to do for them. `tell` leaves a replica's message to them, if it is not empty, and returns theirs
+    since it was called last.
     """
 
-    def __init__(self, tell: Tell) -> None:
-        super().__init__()
+    def __init__(self, tell: Tell, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__(clock)
         self._tell = tell
+        self._was_busy = False
+        self._doing: dict[str, tuple[float, dict[PoolKey, dict[str, float]]]] = {}  # when told, by the other replicas
 
     async def _answer(self, report: Report[Figures, Figures]) -> Figures:
-        own: _Sent = [(key, list(pool.sent)) for key, pool in report.content.pools.items() if pool.sent]
-        told = await self._tell(report.replica, msgspec.msgpack.encode(own) if own else b"")
-        figures = await super()._answer(report)
+        own = _Told(
+            report.replica,
+            [
+                (key, list(pool.sent), dict(pool.doing))
+                for key, pool in report.content.pools.items()
+                if pool.sent or pool.doing
+            ],
+        )
+        told = await self._tell(report.replica, msgspec.msgpack.encode(own) if own.pools or self._was_busy else b"")
+        self._was_busy = bool(own.pools)  # that it is no more, is told once
+        figures, now_s = await super()._answer(report), self._clock()
         sent = defaultdict[PoolKey, list[tuple[str, bytes]]](list)
-        for key, prompts in (each for message in told for each in _sent_in(message)):
-            sent[key] += prompts
-        pools = {key: pool._replace(sent=newest(sent[key])) for key, pool in figures.pools.items()}
+        for message in map(_told_in, told):
+            self._doing[message.replica] = now_s, {key: doing for key, _, doing in message.pools}
+            for key, prompts, _ in message.pools:
+                sent[key] += prompts
+        self._doing = {name: entry for name, entry in self._doing.items() if now_s - entry[0] < _FRESH_S}
+        doings = [doing for _, doing in self._doing.values()]
+        pools = {
+            key: pool._replace(sent=newest(sent[key]), doing=added(doing.get(key, {}) for doing in doings))
+            for key, pool in figures.pools.items()
+        }
         return figures._replace(pools=pools)
 
 

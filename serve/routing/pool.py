@@ -104,10 +104,12 @@ class PoolReport(NamedTuple):
 
     Attributes:
         sent: Prompts that replicas were sent since the last report, oldest first: URL, and blocks of 4 bytes each.
+        doing: What replicas have to do for those who report, in blocks of a prompt, by URL.
     """
 
     queue: QueueReport = QueueReport()
     sent: tuple[tuple[str, bytes], ...] = ()
+    doing: Mapping[str, float] = {}
 
 
 class Pool(Protocol):

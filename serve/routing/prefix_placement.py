@@ -19,12 +19,16 @@ _BLOCKS_PER_REQUEST = 0.5
 # What a block costs that a replica has yet to compute for others. One that it must compute for this prompt costs twice
 # as much: the prompt waits for both, but only the latter keeps those waiting that come after it.
 _PER_WAITING_BLOCK = 0.5
+# The same of what other gateways have told up to a second ago: some of it is computed since, and all who hear of an
+# idle replica at once would go there.
+_PER_WAITING_BLOCK_OF_OTHERS = 0.25
 BLOCK_BYTES = 1024
 BLOCK_TOKENS = BLOCK_BYTES // 4  # about
 _LONGEST_BLOCKS = 2048  # of a prompt, half a million tokens: how much there is to compute counts as well
 _KEPT_TOKENS = 2_000_000  # by a replica that does not tell
 _MOST_BLOCKS = 65536  # that are remembered of a replica, some 10 MB
 _MOST_UNTOLD = 1024  # prompts that other gateways have yet to be told of
+NOTHING: Mapping[str, float] = {}  # to be done, by any replica
 _MOST_TOLD = 32768  # blocks that one is told of at a time; to take them in takes some 3 ms
 
 
@@ -131,6 +135,7 @@ class PrefixPlacement:
         self._index = PrefixIndex(kept_blocks)
         self._requests: Counter[str] = Counter()
         self._waiting_blocks: Counter[str] = Counter()
+        self._others: Mapping[str, float] = {}
         self._untold = deque[tuple[str, Sequence[int]]](maxlen=_MOST_UNTOLD)
 
     def choose(self, blocks: Sequence[int], avoid: Collection[str] = ()) -> str:
@@ -140,7 +145,9 @@ class PrefixPlacement:
         if len(slots) < 2:
             return ""
         loads = {
-            url: _BLOCKS_PER_REQUEST * self._requests[url] + _PER_WAITING_BLOCK * self._waiting_blocks[url]
+            url: _BLOCKS_PER_REQUEST * self._requests[url]
+            + _PER_WAITING_BLOCK * self._waiting_blocks[url]
+            + self._others.get(url, 0.0)
             for url, most in slots.items()
             if self._requests[url] < most and url not in avoid
         }
@@ -156,8 +163,16 @@ class PrefixPlacement:
         self._untold.clear()
         return sent
 
-    def merge(self, sent: Iterable[tuple[str, bytes]]) -> None:
+    def doing(self) -> dict[str, float]:
+        """Returns what replicas have to do for this gateway, as `PoolReport.doing` has it."""
+        return {
+            url: _BLOCKS_PER_REQUEST * requests + _PER_WAITING_BLOCK_OF_OTHERS * self._waiting_blocks[url]
+            for url, requests in self._requests.items()
+        }
+
+    def merge(self, sent: Iterable[tuple[str, bytes]], doing: Mapping[str, float] = NOTHING) -> None:
         """Takes what other gateways have reported."""
+        self._others = doing
         for url, blocks in sent:
             self._index.sent(url, array("I", blocks))
 

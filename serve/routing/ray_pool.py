@@ -73,12 +73,13 @@ class RayPool:
         return len(metadata_of_running(*self._deployment))
 
     def report(self) -> PoolReport:
-        return PoolReport(self._leases.queue.report(), self._placement.report() if self._placement else ())
+        queue, placement = self._leases.queue.report(), self._placement
+        return PoolReport(queue, placement.report(), placement.doing()) if placement else PoolReport(queue)
 
     def merge(self, others: PoolReport) -> None:
         self._leases.merge(others.queue)
         if self._placement is not None:
-            self._placement.merge(others.sent)
+            self._placement.merge(others.sent, others.doing)
 
     def reserve(self, affinity: Affinity = NO_AFFINITY, asker: Asker = ANONYMOUS) -> Hold:
         avoid = affinity.avoid | self._outages.now()

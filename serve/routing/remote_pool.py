@@ -97,12 +97,13 @@ class RemotePool:
 
     def report(self) -> PoolReport:
         queue = QueueReport(self._room.queue.report().given)  # its slots are its own
-        return PoolReport(queue, self._placement.report() if self._placement else ())
+        placement = self._placement
+        return PoolReport(queue, placement.report(), placement.doing()) if placement else PoolReport(queue)
 
     def merge(self, others: PoolReport) -> None:
         self._room.queue.merge(others.queue)
         if self._placement is not None:
-            self._placement.merge(others.sent)
+            self._placement.merge(others.sent, others.doing)
         self._hand_out()
 
     def keep(self, urls: Collection[str]) -> None:

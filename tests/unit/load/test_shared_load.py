@@ -108,6 +108,20 @@ async def test_what_engines_were_sent_is_heard_by_each_other_replica_once() -> N
     assert (await site.report("a", pools={KEY: PoolReport()})).pools[KEY].sent == (two,)
 
 
+async def test_what_engines_have_to_do_for_others_is_told_as_it_is_now() -> None:
+    site = Site()
+    await site.report("a", pools={KEY: PoolReport(doing={"http://one": 9.0})})
+    await site.report("a", pools={KEY: PoolReport(doing={"http://one": 1.0, "http://two": 2.0})})
+    await site.report("b", pools={KEY: PoolReport(doing={"http://one": 4.0})})
+    for _ in range(2):
+        assert (await site.report("c", pools={KEY: PoolReport()})).pools[KEY].doing == {
+            "http://one": 5.0,
+            "http://two": 2.0,
+        }
+    site.clock.now_s = 10.0
+    assert (await site.report("c", pools={KEY: PoolReport()})).pools[KEY].doing == {}
+
+
 async def test_what_others_want_is_told_as_it_is_now() -> None:
     site = Site()
     await site.report("a", pools={KEY: PoolReport(QueueReport(wanted=(9, 9, 9)))})

@@ -1,4 +1,4 @@
-"""Gateways without Ray tell each other over the limits' store which prompts engines were sent."""
+"""Gateways without Ray tell each other over the limits' store which prompts engines were sent, and have to compute."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -33,8 +33,14 @@ class Gateway:
 
     async def sends(self, prompt: tuple[int, ...], avoid: str = "") -> str:
         """Sends a prompt; returns where."""
+        async with self.holds(prompt, avoid) as url:
+            return url
+
+    @asynccontextmanager
+    async def holds(self, prompt: tuple[int, ...], avoid: str = "") -> AsyncIterator[str]:
+        """Sends a prompt that is not computed meanwhile; yields where."""
         async with self._pool.reserve(Affinity(str, lambda: prompt, frozenset({avoid} - {""}))) as endpoint:
-            return endpoint.url
+            yield endpoint.url
 
 
 @asynccontextmanager
@@ -53,6 +59,17 @@ async def test_a_conversation_is_found_again_by_whichever_gateway_it_comes_to(se
             await each.sync()
         assert await other.sends((*PROMPT, 51)) == SECOND
         assert await other.sends(tuple(range(100, 150))) == FIRST  # which has no prompt yet
+
+
+async def test_a_prompt_does_not_wait_for_what_another_gateway_has_just_sent(server: StoreServer) -> None:
+    async with gateway(server) as one, gateway(server) as other:
+        async with one.holds(PROMPT) as busy:
+            for each in (one, other):
+                await each.sync()
+            assert await other.sends(tuple(range(100, 110))) != busy
+        for each in (one, other):
+            await each.sync()
+        assert await other.sends((*PROMPT, 51)) == busy, "nothing is computed there any more"
 
 
 async def test_a_gateway_that_begins_hears_what_was_sent_just_before(server: StoreServer) -> None:
@@ -81,6 +98,6 @@ async def test_the_store_keeps_no_more_than_the_last_seconds(server: StoreServer
         await store.tell("one", b"%d" % number)
     assert await other.tell("other", b"") == [b"%d" % number for number in range(36, 100)]
     assert await store.tell("one", b"") == []
-    assert 0 < await server.command("TTL", "{specgate}:told:prompts-v1") <= 60
+    assert 0 < await server.command("TTL", "{specgate}:told:prompts-v2") <= 60
     await store.close()
     await other.close()

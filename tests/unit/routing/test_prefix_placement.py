@@ -117,6 +117,20 @@ def test_a_prompt_that_another_gateway_sent_is_found_again() -> None:
     assert one.report() == other.report() == ()
 
 
+def test_what_another_gateway_has_to_do_on_a_replica_counts_until_it_tells_otherwise() -> None:
+    one, other = (PrefixPlacement(lambda: {A: 9, B: 9}) for _ in range(2))
+    placed = one.at(A, BLOCKS)
+    with placed:
+        other.merge((), one.doing())
+        assert other.choose(BLOCKS[:10]) == B
+        placed.begun()
+        other.merge((), one.doing())
+        assert 0 < one.doing()[A] < 1, "the request itself"
+    assert one.doing() == {}
+    other.merge(one.report(), one.doing())
+    assert other.choose(BLOCKS[:10]) == A
+
+
 def test_of_many_prompts_other_gateways_are_told_the_last() -> None:
     placement = PrefixPlacement(lambda: {A: 9, B: 9})
     for number in range(100):

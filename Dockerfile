@@ -1,6 +1,6 @@
 # syntax=docker/dockerfile:1.7
 # The image of a cluster's nodes, head and workers alike: vLLM's own image, and specgate with Ray Serve on top.
-#   docker build -t REGISTRY/specgate:0.15.0-vllm0.32.0 .
+#   docker build -t REGISTRY/specgate:0.16.0-vllm0.32.0 .
 # What is proven of it without a Docker engine, and what is not: docs/adr/0015-images.md; `make check-images`.
 
 FROM python:3.12-slim-bookworm AS wheel
@@ -13,7 +13,7 @@ RUN pip wheel --no-cache-dir --no-deps --wheel-dir /wheels .
 FROM vllm/vllm-openai:v0.32.0
 LABEL org.opencontainers.image.title="specgate" \
       org.opencontainers.image.description="LLM gateway on Ray Serve with vLLM: speculation where it is safe" \
-      org.opencontainers.image.version="0.15.0" \
+      org.opencontainers.image.version="0.16.0" \
       org.opencontainers.image.base.name="docker.io/vllm/vllm-openai:v0.32.0"
 SHELL ["/bin/bash", "-o", "pipefail", "-c"]
 

@@ -32,7 +32,7 @@ def test_a_worker_gets_gpus_models_memory_and_limits_and_the_head_no_gpus() -> N
     assert {"--gpus", "--shm-size=160g", "nofile=1048576:1048576", "memlock=-1:-1"} <= set(worker)
     assert "/model_files:/model_files:ro" in worker
     assert "--gpus" not in head
-    assert worker[-2:] == ["registry.example.com/specgate:0.15.0-vllm0.32.0", "bash"]
+    assert worker[-2:] == ["registry.example.com/specgate:0.16.0-vllm0.32.0", "bash"]
 
 
 @pytest.mark.skipif(DOCKER is None, reason="Docker's command line is not here")
